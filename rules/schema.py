@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\0]*$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/.*$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
