@@ -1,0 +1,1 @@
+"""Observed state: what a host is. Facts neither decide nor change anything."""

@@ -1,0 +1,180 @@
+"""How an operation executes its area of the plan.
+
+`converge(area)` is the body of an operation: a generator that yields nothing when the host is as
+desired, else one command. What that command does is decided again when it runs, from a fresh
+look at the host: other areas have changed it since the plan was shown, and the lease may have
+been waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyinfra
+from pyinfra import logger
+from pyinfra.api import FunctionCommand, Host, State
+from pyinfra.api.output import format_text
+from pyinfra.api.state import StateStage
+
+from facts import remote
+from facts.controller import ControllerError
+from facts.host import desired_of, forget, observe
+from glue import hosts
+from operations import lease
+from operations.report import REPORT
+from rules.change import Change, of_area
+from rules.plan import plan, refusals
+from rules.validate import Invalid
+
+# Seconds that one area may take on a host: a build of llama.cpp with CUDA on four old cores, or
+# a model of 100 GiB over a slow line. The agent's own steps have tighter bounds.
+AREA_TIMEOUT_S = 24 * 3600
+
+_PLAN = "voltfleet_plan"  # the plan of the kept observation: eight areas ask for it, twice each
+
+Execute = Callable[[Host, list[Change]], None]
+
+
+class Stopped(Exception):
+    """This host cannot go on. The message is one sentence without the host's name."""
+
+
+def current_plan(host: Host) -> list[Change]:
+    """The plan of a host from what is known of it now. Raises `Stopped`."""
+    try:
+        observed = observe(host)
+        kept = host.connector_data.get(_PLAN)
+        if kept is not None and kept[0] is observed:
+            return kept[1]  # type: ignore[no-any-return]
+        desired = desired_of(host, observed)
+    except Invalid as error:
+        raise Stopped("; ".join(error.problems)) from error
+    except (remote.RemoteError, ControllerError) as error:
+        raise Stopped(str(error)) from error
+    refused = refusals(desired, observed)
+    if refused:
+        raise Stopped("; ".join(refused))
+    changes = plan(desired, observed)
+    host.connector_data[_PLAN] = (observed, changes)
+    return changes
+
+
+def converge(area: str, execute: Execute | None = None) -> Iterator[Any]:
+    """The body of the operation of one area. `execute` replaces how its changes are executed."""
+    state, host = pyinfra.state, pyinfra.host
+    host = host._get_module() if hasattr(host, "_get_module") else host
+    state = state._get_module() if hasattr(state, "_get_module") else state
+    if host in state.failed_hosts:
+        return
+    preparing = state.current_stage < StateStage.Execute
+    try:
+        changes = current_plan(host)
+    except Stopped as stop:
+        if preparing:
+            fail(host, str(stop))
+        else:
+            yield FunctionCommand(_stop, (str(stop),), {})
+        return
+    entry = REPORT.touch(host.name)
+    if preparing and not entry.planned:
+        entry.planned = [change.public() for change in changes]
+        _announce(host, changes, show_diff=state.config.DIFF)
+    if of_area(changes, area):
+        yield FunctionCommand(_execute, (area, execute or apply), {})
+    else:
+        host.noop(f"{area}: as desired")
+
+
+def apply(host: Host, changes: list[Change]) -> None:
+    """Have the agent make the changes; raises `Stopped` when one of them failed."""
+    later = [change for change in changes if change.action is None]
+    if later:
+        raise Stopped(f"{later[0].thing} cannot be decided: {later[0].before}")
+    actions = [
+        {**(change.action or {}), "id": change.id, "needs": list(change.needs)}
+        for change in changes
+    ]
+    by_id = {change.id: change for change in changes}
+    failures: list[str] = []
+    ended: set[str] = set()
+
+    def on_line(line: remote.Line) -> None:
+        change = by_id.get(str(line.get("id")))
+        if change is None:
+            return
+        event, message = line.get("event"), str(line.get("message") or "")
+        if event == "progress":
+            percent = line.get("percent")
+            share = "" if percent is None else f"{percent:3.0f} % "
+            host.log(f"  {change.verb} {change.thing}: {share}{message}")
+        elif event == "done":
+            ended.add(change.id)
+            if line.get("changed", True):
+                REPORT.touch(host.name).changed.append(change.id)
+                done = f"{change.sentence()}{f' ({message})' if message else ''}"
+                host.log_styled(done, fg="green")
+        elif event in ("failed", "skipped"):
+            ended.add(change.id)
+            failures.append(f"{change.verb} {change.thing}: {message}")
+
+    try:
+        remote.call(
+            host,
+            "apply",
+            {"run": REPORT.run_id, "doing": changes[0].area, "actions": actions},
+            timeout_s=AREA_TIMEOUT_S,
+            on_line=on_line,
+        )
+    except remote.RemoteError as error:
+        raise Stopped("; ".join([*failures, str(error)])) from error
+    if failures:
+        raise Stopped("; ".join(failures))
+    silent = [change.id for change in changes if change.id not in ended]
+    if silent:
+        raise Stopped(f"the agent said nothing about {', '.join(silent)}")
+
+
+def fail(host: Host, sentence: str) -> None:
+    """Fail one host with one sentence; the others go on."""
+    REPORT.touch(host.name).failed.append(sentence)
+    hosts.fail(host, sentence)
+
+
+def _execute(state: State, host: Host, area: str, execute: Execute) -> bool:
+    try:
+        try:
+            if lease.take(host):
+                forget(host)  # whoever had it before may have changed the host
+            changes = of_area(current_plan(host), area)
+            if changes:
+                execute(host, changes)
+        except remote.RemoteError as error:
+            raise Stopped(str(error)) from error
+    except Stopped as stop:
+        return _stop(state, host, str(stop))
+    finally:
+        forget(host)
+        REPORT.touch(host.name)
+    return True
+
+
+def _stop(state: State, host: Host, sentence: str) -> bool:
+    """Fail this host from within an operation's execution; pyinfra goes on with the others."""
+    REPORT.touch(host.name).failed.append(sentence)
+    host.log_styled(sentence, fg="red", log_func=logger.error)
+    return False
+
+
+def _announce(host: Host, changes: list[Change], *, show_diff: bool) -> None:
+    """Show a host's plan once, in order, before anything is done."""
+    lines = []
+    for change in changes:
+        reason = f"  [{', '.join(change.reason)}]" if change.reason else ""
+        lines.append(f"{host.print_prefix}  {change.sentence()}{reason}")
+        if show_diff and change.diff:
+            lines += [f"{host.print_prefix}    {text}" for text in change.diff.splitlines()]
+    if lines:
+        count = f"{len(lines)} changes" if not show_diff else f"{len(changes)} changes"
+        title = format_text(f"{count} planned, in this order:", bold=True)
+        logger.info("\n".join([f"{host.print_prefix}{title}", *lines]))

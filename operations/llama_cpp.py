@@ -1,0 +1,95 @@
+"""llama.cpp releases: built once, shipped to every host with the same fingerprint."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api import Host, operation
+
+from facts import remote
+from facts.host import desired_of, observe
+from operations import release_cache
+from operations.converge import Stopped, apply, converge
+from rules.change import Change
+from rules.desired import Release
+
+# On the host; root's alone, so that nobody can change an archive between receipt and unpacking.
+HOST_FOLDER = "/var/cache/voltfleet"
+# Seconds that a release of 100 MB may take over a bad line.
+TRANSFER_TIMEOUT_S = 3600
+
+
+@operation()
+def released() -> Iterator[Any]:
+    """Have the wanted release on the host, proved, beside the one in use."""
+    yield from converge("llama_cpp", execute=_release)
+
+
+def _release(host: Host, changes: list[Change]) -> None:
+    releases = {item.fingerprint: item for item in desired_of(host, observe(host)).releases}
+    for change in changes:
+        action = change.action or {}
+        release = releases.get(str(action.get("fingerprint")))
+        if action.get("do") != "release.build" or release is None:
+            apply(host, [change])
+            continue
+        with release_cache.building(release.fingerprint):
+            sha256 = release_cache.known_sha256(release.fingerprint)
+            if sha256 is None:
+                apply(host, [change])
+                _collect(host, release)
+                continue
+        _ship(host, change, release, sha256)
+
+
+def _ship(host: Host, change: Change, release: Release, sha256: str) -> None:
+    """Send the kept archive and have the host unpack and prove it."""
+    path = release_cache.archive(release.fingerprint)
+    there = f"{HOST_FOLDER}/{path.name}"
+    host.log(f"  release {release.fingerprint}: sending {path.stat().st_size / 1e6:.0f} MB")
+    remote.call(
+        host,
+        "receive",
+        {"path": there, "sha256": sha256, "size": path.stat().st_size},
+        timeout_s=TRANSFER_TIMEOUT_S,
+        tail=_chunks(path),
+    )
+    unpack = {
+        **(change.action or {}),
+        "do": "release.unpack",
+        "archive": there,
+        "sha256": sha256,
+    }
+    apply(host, [replace(change, verb="install", action=unpack)])
+
+
+def _collect(host: Host, release: Release) -> None:
+    """Bring a release that was just built and proved to the controller."""
+    folder = release_cache.folder()
+    request = {"root": release.root, "fingerprint": release.fingerprint}
+    received = folder / f"{release.fingerprint}.{host.name}.part"
+    digest = hashlib.sha256()
+    with received.open("wb") as stream:
+
+        def on_line(line: remote.Line) -> None:
+            chunk = base64.b64decode(line["data"])
+            digest.update(chunk)
+            stream.write(chunk)
+
+        remote.call(
+            host, "pack", request, timeout_s=TRANSFER_TIMEOUT_S, on_line=on_line, keep=False
+        )
+    if received.stat().st_size == 0:
+        raise Stopped(f"release {release.fingerprint}: the host sent an empty archive")
+    release_cache.keep(release.fingerprint, received, digest.hexdigest())
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        while chunk := stream.read(remote.CHUNK):
+            yield chunk

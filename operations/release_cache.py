@@ -1,0 +1,76 @@
+"""Built releases kept on the controller: one build for all hosts with the same fingerprint.
+
+``$VOLTFLEET_CACHE/releases/<fingerprint>.tar.gz`` with its sha256 beside it. A file whose sha256
+is not the recorded one is not used. `building` lets one host build while the others, of this run
+or of another one on this controller, wait for the result.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+CHUNK = 1 << 20
+
+_locks: dict[str, BoundedSemaphore] = {}
+
+
+def folder() -> Path:
+    """Where releases are kept on this controller."""
+    base = os.environ.get("VOLTFLEET_CACHE") or Path.home() / ".cache" / "voltfleet"
+    return Path(base) / "releases"
+
+
+def archive(fingerprint: str) -> Path:
+    return folder() / f"{fingerprint}.tar.gz"
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, as hex; other hosts go on while it is read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+            gevent.sleep(0)
+    return digest.hexdigest()
+
+
+def known_sha256(fingerprint: str) -> str | None:
+    """The sha256 of the kept release, None when there is none or it is not what was kept."""
+    path = archive(fingerprint)
+    beside = path.with_suffix(".sha256")
+    if not (path.is_file() and beside.is_file()):
+        return None
+    expected = beside.read_text().strip()
+    return expected if sha256_of(path) == expected else None
+
+
+def keep(fingerprint: str, received: Path, sha256: str) -> None:
+    """Take a received archive into the cache: the archive first, what vouches for it last."""
+    path = archive(fingerprint)
+    received.rename(path)
+    beside = path.with_suffix(".sha256.new")
+    beside.write_text(sha256 + "\n")
+    beside.rename(path.with_suffix(".sha256"))
+
+
+@contextmanager
+def building(fingerprint: str) -> Iterator[None]:
+    """Hold the right to build one fingerprint on this controller."""
+    folder().mkdir(parents=True, exist_ok=True)
+    lock = _locks.setdefault(fingerprint, BoundedSemaphore())
+    with lock, (folder() / f"{fingerprint}.lock").open("w") as stream:
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                gevent.sleep(1)
+        yield

@@ -1,0 +1,78 @@
+"""What a run did, host by host: kept on the controller and shown at the end.
+
+``.voltfleet/last-run.json`` holds, per host, the ids of the changes that were made, the sentence
+of a failure, and the seconds from its first to its last step. It is what ``make demo`` shows as a
+table and what tests compare with what they broke.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FILE = Path(".voltfleet") / "last-run.json"
+
+
+@dataclass
+class HostReport:
+    """One host's part of a run; `planned` is filled by a dry run too."""
+
+    planned: list[dict[str, object]] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
+    ended: float = field(default_factory=time.time)
+    operating: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.failed:
+            return "failed"
+        return "changed" if self.changed else "no change"
+
+
+class RunReport:
+    """The report of this process's run."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, HostReport] = {}
+        self.run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+
+    def of(self, name: str) -> HostReport:
+        return self.hosts.setdefault(name, HostReport())
+
+    def touch(self, name: str) -> HostReport:
+        entry = self.of(name)
+        entry.ended = time.time()
+        return entry
+
+    def write(self, path: Path = FILE) -> None:
+        """Write the report beside and rename it, so that a reader never sees half of one."""
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        hosts = {
+            name: {
+                **asdict(entry),
+                "state": entry.state,
+                "seconds": round(entry.ended - entry.started, 1),
+            }
+            for name, entry in sorted(self.hosts.items())
+        }
+        beside = path.with_suffix(f".{os.getpid()}.new")
+        beside.write_text(json.dumps({"run": self.run_id, "hosts": hosts}, indent=1) + "\n")
+        beside.rename(path)
+
+    def lines(self) -> list[str]:
+        """One line per host for people."""
+        width = max((len(name) for name in self.hosts), default=0)
+        return [
+            f"{name:<{width}}  {entry.state:<9}  {len(entry.changed):>3} changes  "
+            f"{entry.ended - entry.started:6.1f} s"
+            + (f"  {entry.failed[0]}" if entry.failed else "")
+            for name, entry in sorted(self.hosts.items())
+        ]
+
+
+REPORT = RunReport()

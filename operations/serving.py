@@ -1,0 +1,16 @@
+"""Serving units: everything a running server reads, and the server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyinfra.api import operation
+
+from operations.converge import converge
+
+
+@operation()
+def switched() -> Iterator[Any]:
+    """Switch the servers to what was staged, restart those that changed, prove that they answer."""
+    yield from converge("serving")

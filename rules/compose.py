@@ -1,0 +1,138 @@
+"""From a host's validated data to its desired state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rules import models, releases, serving
+from rules.desired import (
+    Desired,
+    Directory,
+    File,
+    Group,
+    Link,
+    ModuleOption,
+    Package,
+    Sysctl,
+    Unit,
+    User,
+)
+from rules.schema import HostConfig
+
+AGENT_ROOT = "/opt/voltfleet/agent"
+SYSCTL_FILE = "/etc/sysctl.d/90-voltfleet.conf"
+MANAGED = "# Managed by voltfleet: the next run overwrites changes made here.\n"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the desired state needs from the controller's disk, already read."""
+
+    templates: Mapping[str, str]  # file name -> jinja2 text
+    agent: Mapping[str, bytes]  # path inside the agent's folder -> content
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # data path -> content
+
+
+def desired_state(
+    config: HostConfig, inputs: Inputs, system: Mapping[str, Any] | None = None
+) -> Desired:
+    """The desired state of a host.
+
+    `system` is the part of that name of the probe's answer; without it (before the first probe)
+    what depends on the operating system, the fingerprint of a release and the stamps made from
+    it, is left open, and everything else is already right: the question to ask the host, say.
+    """
+    release = releases.release(config, system)
+    wanted_models = tuple(models.model(config, name) for name in sorted(config.models))
+    directories = [*_agent_directories(inputs), *_model_directories(config)]
+    files = [*_agent_files(inputs), *_sysctl_files(config), *_module_files(config)]
+    links: list[Link] = []
+    units: list[Unit] = []
+    instances = []
+    if wanted_models:
+        files += serving.check_timer_files(inputs.templates)
+        units.append(Unit("voltfleet-model-check.timer", reason=("G11",)))
+    for name in sorted(config.instances):
+        spec = config.instances[name]
+        built = serving.instance(
+            config,
+            name,
+            release,
+            next(model for model in wanted_models if model.name == spec.model),
+            inputs.secrets.get(spec.api_key_file) if spec.api_key_file else None,
+            inputs.templates,
+        )
+        instances.append(built.instance)
+        directories += built.directories
+        files += built.files
+        links += built.links
+        units += built.units
+    return Desired(
+        packages=tuple(Package(name) for name in config.packages),
+        groups=(Group(config.service_user),) if config.instances else (),
+        users=(User(config.service_user, home=config.model_root),) if config.instances else (),
+        directories=_once(directories),
+        files=_once(files),
+        links=_once(links),
+        sysctls=tuple(Sysctl(key, str(value)) for key, value in config.sysctl.items()),
+        module_options=tuple(
+            ModuleOption(module, option, str(value))
+            for module, options in config.kernel_module_options.items()
+            for option, value in options.items()
+        ),
+        units=tuple(units),
+        releases=(release,) if release is not None else (),
+        models=wanted_models,
+        instances=tuple(instances),
+        supported_os=tuple(config.supported_os),
+        probe_timeout_s=config.probe_timeout_s,
+    )
+
+
+def _once(things: list[Any]) -> tuple[Any, ...]:
+    """Several instances share a template, a folder, a link: each path once, first one wins."""
+    return tuple({thing.path: thing for thing in reversed(things)}.values())[::-1]
+
+
+def _agent_directories(inputs: Inputs) -> list[Directory]:
+    return [
+        Directory("/opt/voltfleet"),
+        Directory(AGENT_ROOT),
+        Directory("/etc/voltfleet"),
+        Directory("/var/lib/voltfleet"),
+        Directory("/var/log/voltfleet", mode=0o750),
+    ]
+
+
+def _agent_files(inputs: Inputs) -> list[File]:
+    return [File(f"{AGENT_ROOT}/{path}", text) for path, text in sorted(inputs.agent.items())]
+
+
+def _model_directories(config: HostConfig) -> list[Directory]:
+    if not config.models:
+        return []
+    parents: list[Directory] = []
+    path = ""
+    for name in config.model_root.strip("/").split("/"):
+        path = f"{path}/{name}"
+        if path not in ("/srv", "/var", "/opt", "/home", "/mnt", "/data"):
+            parents.append(Directory(path))
+    return [*parents, *(Directory(f"{config.model_root}/{name}") for name in sorted(config.models))]
+
+
+def _sysctl_files(config: HostConfig) -> list[File]:
+    if not config.sysctl:
+        return []
+    lines = "".join(f"{key} = {value}\n" for key, value in sorted(config.sysctl.items()))
+    return [File(SYSCTL_FILE, (MANAGED + lines).encode())]
+
+
+def _module_files(config: HostConfig) -> list[File]:
+    files = []
+    for module, options in sorted(config.kernel_module_options.items()):
+        words = " ".join(f"{option}={value}" for option, value in sorted(options.items()))
+        text = f"{MANAGED}options {module} {words}\n"
+        files.append(File(f"/etc/modprobe.d/voltfleet-{module}.conf", text.encode()))
+    return files
