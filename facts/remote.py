@@ -30,7 +30,7 @@ Line = Mapping[str, Any]
 DEAD_AFTER_S = 30
 KEEPALIVE_S = 10
 CHUNK = 256 * 1024  # bytes of a file sent at a time
-SUDO_PASSWORD = "voltfleet_sudo_password"  # key in a host's connector data
+SUDO_SECRET_KEY = "voltfleet_sudo_password"  # key in a host's connector data
 
 SUDO_NEEDS_PASSWORD = ("a password is required", "a terminal is required")
 SUDO_WRONG_PASSWORD = ("incorrect password", "Sorry, try again", "no password was provided")
@@ -189,7 +189,8 @@ def call(
         with gevent.Timeout(
             timeout_s + DEAD_AFTER_S,
             exception=RemoteError(
-                f"no answer to {verb} within {timeout_s + DEAD_AFTER_S} s; the host or its network hangs"
+                f"no answer to {verb} within {timeout_s + DEAD_AFTER_S} s; the host or its network "
+                "hangs"
             ),
         ):
             channel.write(tail)
@@ -223,13 +224,13 @@ def _for_host(host: Host, command: str) -> tuple[str, list[bytes]]:
     password = connector_arguments.pop("_sudo_password", None)
     # Hidden from make_unix_command_for_host, which would take it from there.
     prompted = host.connector_data.pop("prompted_sudo_password", None)
-    password = password or prompted or host.connector_data.get(SUDO_PASSWORD)
+    password = password or prompted or host.connector_data.get(SUDO_SECRET_KEY)
     wrapped = make_unix_command_for_host(
         host.state, host, StringCommand(command), **connector_arguments
     ).get_raw_value()
     if not (connector_arguments.get("_sudo") and password):
         return str(wrapped), []
-    host.connector_data[SUDO_PASSWORD] = password
+    host.connector_data[SUDO_SECRET_KEY] = password
     asking = wrapped.replace("sudo -H -n", "sudo -H -S -k -p ''", 1)
     if asking == wrapped:
         raise RemoteError("pyinfra builds its sudo command differently now: see the contract test")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +23,8 @@ from rules.desired import (
 )
 from rules.schema import HostConfig
 
-AGENT_ROOT = "/opt/voltfleet/agent"
+AGENT = "/opt/voltfleet/agent.pyz"  # what timers and people run on the host
+AGENT_MAIN = b"import sys\nfrom agent.__main__ import leave, main\n\nleave(main(sys.argv[1:]))\n"
 SYSCTL_FILE = "/etc/sysctl.d/90-voltfleet.conf"
 MANAGED = "# Managed by voltfleet: the next run overwrites changes made here.\n"
 
@@ -46,8 +49,12 @@ def desired_state(
     """
     release = releases.release(config, system)
     wanted_models = tuple(models.model(config, name) for name in sorted(config.models))
-    directories = [*_agent_directories(inputs), *_model_directories(config)]
-    files = [*_agent_files(inputs), *_sysctl_files(config), *_module_files(config)]
+    directories = [*_agent_directories(), *_model_directories(config)]
+    files = [
+        File(AGENT, agent_archive(inputs.agent)),
+        *_sysctl_files(config),
+        *_module_files(config),
+    ]
     links: list[Link] = []
     units: list[Unit] = []
     instances = []
@@ -96,18 +103,25 @@ def _once(things: list[Any]) -> tuple[Any, ...]:
     return tuple({thing.path: thing for thing in reversed(things)}.values())[::-1]
 
 
-def _agent_directories(inputs: Inputs) -> list[Directory]:
+def _agent_directories() -> list[Directory]:
     return [
         Directory("/opt/voltfleet"),
-        Directory(AGENT_ROOT),
         Directory("/etc/voltfleet"),
         Directory("/var/lib/voltfleet"),
         Directory("/var/log/voltfleet", mode=0o750),
     ]
 
 
-def _agent_files(inputs: Inputs) -> list[File]:
-    return [File(f"{AGENT_ROOT}/{path}", text) for path, text in sorted(inputs.agent.items())]
+def agent_archive(agent: Mapping[str, bytes]) -> bytes:
+    """The agent as one file that python3 runs: the same bytes for the same sources."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        entries = {f"agent/{path}": content for path, content in agent.items()}
+        entries["__main__.py"] = AGENT_MAIN
+        for path, content in sorted(entries.items()):
+            # fixed time, nothing compressed: its sha256 must not depend on this controller's zlib
+            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), content)
+    return buffer.getvalue()
 
 
 def _model_directories(config: HostConfig) -> list[Directory]:

@@ -150,6 +150,8 @@ class Release:
     compiler: str  # "g++-14"
     flags_used: tuple[str, ...] = ()  # flags of the units; each must be in the program's --help
     architectures_used: tuple[str, ...] = ()  # general.architecture of the models to be served
+    flag_hints: Mapping[str, str] = field(default_factory=dict)  # vanished flag -> what to use now
+    jobs: int = 0  # parallel compilers; 0: as many as cores and memory allow
     reason: tuple[str, ...] = ()
 
 
@@ -174,6 +176,7 @@ class Model:
     files: tuple[ModelFile, ...]
     required_metadata: Mapping[str, Any] = field(default_factory=dict)  # GGUF key -> value
     profile: str = ""  # where `required_metadata` comes from, for messages
+    other_profiles: tuple[str, ...] = ()  # that a file which lacks a key may be served under
     token_file: str | None = None  # on the host, mode 0600
     full_check: bool = False  # hash every byte again on this run
     reason: tuple[str, ...] = ()
@@ -212,3 +215,4 @@ class Desired:
     instances: tuple[Instance, ...] = ()
     supported_os: tuple[str, ...] = ()  # "debian 13"
     probe_timeout_s: int = 20
+    apt_lock_wait_s: int = 300  # how long to wait for another apt or dpkg

@@ -43,7 +43,7 @@ class Observed:
             return Unknown(f"the probe's answer about {name} is no object")
         return value
 
-    def of(self, part: str, key: str) -> Mapping[str, Any] | None | Unknown:
+    def of(self, part: str, key: str) -> Mapping[str, Any] | Unknown | None:
         """One thing of a part: its properties, None when it is absent, or why it is unknown."""
         things = self.part(part)
         if isinstance(things, Unknown):

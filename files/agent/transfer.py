@@ -55,7 +55,7 @@ def receive(request: Mapping[str, Any], stream: BinaryIO) -> None:
                 f"file {path}: arrived with sha256 {digest.hexdigest()}, expected "
                 f"{request['sha256']}; run again"
             )
-        os.replace(beside, path)
+        Path(beside).replace(path)
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise

@@ -1,0 +1,289 @@
+"""Actions of models.
+
+``model.fetch`` name, root, revision, format, files (each path, url, size, sha256), token_file (or
+null), required (GGUF metadata key to value), profile, others (profiles), full. Reads what was not read yet (with
+`full` everything), fetches what is absent or bad, proves every file and the whole, and puts it in
+place. Not a change when everything was sound.
+
+``model.verify`` name, root, revision, files: reads everything and records the result, for the
+weekly check; fails naming the bad files, which the next plan then fetches.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import download, gguf, models, sound
+from .handler import Action, ActionError, Context, Handler, Outcome, argument, os_sentence
+
+MARGIN = 256 << 20  # bytes that stay free on the disk
+
+
+@dataclass
+class Job:
+    """One model on its way to be as wanted."""
+
+    context: Context
+    action: Action
+    name: str
+    root: Path
+    revision: str
+    files: dict[str, Mapping[str, Any]]  # path -> {"url", "size", "sha256"}
+    record: models.Manifest
+    told: float = field(default=0.0)
+
+    @property
+    def place(self) -> Path:
+        return self.root / self.revision
+
+    @property
+    def partial(self) -> Path:
+        return self.root / f"{self.revision}.partial"
+
+    def tell(self, message: str, percent: float | None) -> None:
+        """Progress, at most once a second."""
+        now = time.monotonic()
+        if now - self.told >= 1:
+            self.told = now
+            self.context.progress(self.action, message, percent)
+
+    def size(self, path: str) -> int:
+        return int(self.files[path]["size"])
+
+    def states(self) -> dict[str, models.State]:
+        return {
+            path: models.state(self.place / path, wanted, self.record["files"].get(path))
+            for path, wanted in self.files.items()
+        }
+
+
+def job(context: Context, action: Action) -> Job:
+    name, revision = argument(action, "name", str), argument(action, "revision", str)
+    files = {}
+    for item in argument(action, "files", list):
+        parts = Path(item["path"]).parts
+        if not parts or ".." in parts or parts[0] == "/":
+            raise ActionError(f"model {name}: the path {item['path']!r} leaves the model's folder")
+        files[item["path"]] = item
+    root = Path(argument(action, "root", str))
+    record = models.manifest(name, revision)
+    record["root"] = str(root)
+    record["wanted"] = {
+        path: {"size": item["size"], "sha256": item["sha256"]} for path, item in files.items()
+    }
+    return Job(context, action, name, root, revision, files, record)
+
+
+def fetch(context: Context, action: Action) -> Outcome:
+    """Bring a model to be sound and in place."""
+    work = job(context, action)
+    try:
+        return _fetch(work, action)
+    except OSError as error:
+        raise ActionError(os_sentence(error, f"model {work.name}: {error.filename}")) from error
+    except models.Changed as error:
+        raise ActionError(f"model {work.name}: {error}") from error
+
+
+def _fetch(work: Job, action: Action) -> Outcome:
+    verified = _verify(work, everything=bool(action.get("full")))
+    states = work.states()
+    wanted = [path for path in work.files if states[path]["state"] != "sound"]
+    required = argument(action, "required", dict)
+    if wanted:
+        _make_room(work, wanted)
+        fresh = _download(work, wanted, _token(work, action))
+        _prove_whole(work, wanted, required)
+        _put_in_place(work, wanted, fresh)
+        total = sum(work.size(path) for path in wanted)
+        return Outcome(True, f"fetched {', '.join(wanted)} ({_bytes(total)})")
+    _prove_whole(work, [], required)
+    models.save(work.record)
+    count = len(verified)
+    return Outcome(False, f"read {count} file{'s' * (count != 1)} whole, all sound")
+
+
+def verify(context: Context, action: Action) -> Outcome:
+    """Read a whole model again and record what was found."""
+    work = job(context, action)
+    try:
+        _verify(work, everything=True)
+        models.save(work.record)
+    except OSError as error:
+        raise ActionError(os_sentence(error, f"model {work.name}: {error.filename}")) from error
+    except models.Changed as error:
+        raise ActionError(f"model {work.name}: {error}") from error
+    bad = [f"{p} {s['reason']}" for p, s in work.states().items() if s["state"] != "sound"]
+    if bad:
+        raise ActionError(f"model {work.name}: {'; '.join(bad)}; the next run fetches it again")
+    return Outcome(False, f"read {len(work.files)} files whole, all sound")
+
+
+def _verify(work: Job, everything: bool) -> list[str]:
+    """Read the files in place that need it; what was found is in `work.record`."""
+    states = work.states()
+    due = [
+        path
+        for path, found in states.items()
+        if found["state"] == "unchecked" or (everything and found["size"] == work.size(path))
+    ]
+    total, before = sum(work.size(path) for path in due) or 1, 0
+    for path in due:
+
+        def tell(done: int, path: str = path, before: int = before) -> None:
+            work.tell(f"reads {path}", 100 * (before + done) / total)
+
+        work.record["files"][path] = models.read_whole(work.place / path, tell)
+        before += work.size(path)
+    if due:
+        models.save(work.record)
+    return due
+
+
+def _make_room(work: Job, wanted: Sequence[str]) -> None:
+    """Refuse a download that can't fit, with the numbers."""
+    work.partial.mkdir(parents=True, exist_ok=True, mode=0o755)
+    there = sum(download.present_bytes(work.partial / path) for path in wanted)
+    needed = sum(work.size(path) for path in wanted) - there
+    free = shutil.disk_usage(work.root).free
+    if needed > 0 and needed + MARGIN > free:
+        raise ActionError(
+            f"model {work.name}: {_bytes(needed)} are still to come and {_bytes(MARGIN)} must stay "
+            f"free, {work.root} has {_bytes(free)} free: make room or name another model_root"
+        )
+
+
+def _download(work: Job, wanted: Sequence[str], token: str | None) -> dict[str, dict[str, Any]]:
+    """Fetch files into the partial folder and prove each; what came is kept whatever fails."""
+    proved: dict[str, dict[str, Any]] = {}
+    faults: dict[str, str] = {}
+    total = sum(work.size(path) for path in wanted) or 1
+
+    def tell(present: int, rate: float) -> None:
+        percent = 100 * present / total
+        work.tell(f"fetches {_bytes(present)} of {_bytes(total)}, {rate / 1e6:.1f} MB/s", percent)
+
+    for _ in range(2):  # a file that came whole with wrong bytes is fetched once more
+        left = [path for path in wanted if path not in proved]
+        fetches = [
+            download.Fetch(work.files[path]["url"], work.partial / path, work.size(path))
+            for path in left
+        ]
+        failed = download.fetch(fetches, token, tell)
+        faults = {
+            path: failed[work.partial / path] for path in left if work.partial / path in failed
+        }
+        spoilt = []
+        for path in left:
+            if path in faults:
+                continue
+            found = _proof(work, path)
+            if isinstance(found, dict):
+                proved[path] = found
+            else:
+                faults[path] = found
+                (work.partial / path).unlink()
+                spoilt.append(path)
+        if not spoilt:
+            break
+    if faults:
+        said = "; ".join(f"{path}: {clause}" for path, clause in faults.items())
+        raise ActionError(f"model {work.name}: {said} (from {_origin(work, faults)})")
+    return proved
+
+
+def _proof(work: Job, path: str) -> dict[str, Any] | str:
+    """The record of a file that came whole, or what is wrong with it."""
+    target, wanted = work.partial / path, work.files[path]
+    size = target.stat().st_size
+    if size != wanted["size"]:
+        with target.open("rb") as stream:
+            start = stream.read(64)
+        what = gguf.foreign(start)
+        return what or f"has {size} bytes on the server, expected {wanted['size']}"
+    found = models.read_whole(target, lambda done: work.tell(f"reads {path}", 100 * done / size))
+    if found["sha256"] != wanted["sha256"]:
+        return f"has sha256 {found['sha256']} on the server, expected {wanted['sha256']}"
+    return found
+
+
+def _prove_whole(work: Job, fresh: Sequence[str], required: Mapping[str, Any]) -> None:
+    """The GGUF structure of all parts and the required metadata, before anything is in place."""
+    if work.action.get("format") != "gguf":
+        return
+    paths = [
+        (work.partial if path in fresh else work.place) / path
+        for path in work.files
+        if path.endswith(".gguf")
+    ]
+    profile, others = str(work.action.get("profile") or ""), work.action.get("others", [])
+    found, metadata = sound.problems(paths, required, profile, others)
+    if found:
+        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+        raise ActionError(f"model {work.name}: {'; '.join(found[:3])}{more}")
+    work.record["metadata"] = models.kept_metadata(metadata)
+
+
+def _put_in_place(work: Job, fresh: Sequence[str], records: Mapping[str, dict[str, Any]]) -> None:
+    """Rename what was proved into place, and record it."""
+    expected = {work.partial / path for path in fresh}
+    for found in [*work.partial.rglob("*")]:
+        if found not in expected and not found.is_dir():
+            found.unlink()  # left by an earlier, other wish
+    for path in fresh:
+        (work.partial / path).chmod(0o644)
+        with open(work.partial / path, "rb") as stream:
+            os.fsync(stream.fileno())
+    for folder in [work.partial, *(p for p in work.partial.rglob("*") if p.is_dir())]:
+        folder.chmod(0o755)
+    if work.place.exists():
+        if any((work.place / path).exists() for path in fresh):
+            work.record["repaired_at"] = time.time()
+            models.save(work.record)  # first: a run that dies here must not hide it
+        for path in fresh:
+            (work.place / path).parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            (work.partial / path).replace(work.place / path)
+        shutil.rmtree(work.partial)
+    else:
+        work.partial.rename(work.place)
+    for path in fresh:
+        now = models.identity((work.place / path).lstat())  # the rename changed ctime
+        proved = records[path]
+        if any(now[key] != proved[key] for key in ("size", "mtime_ns", "inode")):
+            raise models.Changed(f"{path} changed while it was put in place; run again")
+        work.record["files"][path] = {**proved, **now}
+    models.save(work.record)
+
+
+def _token(work: Job, action: Action) -> str | None:
+    name = action.get("token_file")
+    if not name:
+        return None
+    token = Path(str(name)).read_text().strip()
+    if not token or not token.isprintable() or " " in token:
+        raise ActionError(f"model {work.name}: {name} holds no token, expected one word")
+    return token
+
+
+def _origin(work: Job, faults: Mapping[str, str]) -> str:
+    return str(work.files[next(iter(faults))]["url"])
+
+
+def _bytes(count: int) -> str:
+    """A number of bytes for people: ``12.3 GB``."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+HANDLERS: dict[str, Handler] = {
+    "model.fetch": Handler(one=fetch),
+    "model.verify": Handler(one=verify),
+}

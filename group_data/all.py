@@ -1,0 +1,87 @@
+"""What every host is, unless its role (another file here) or its inventory entry says otherwise.
+
+Precedence, highest first: --data, the host's inventory entry, its groups in the order of the
+inventory, this file. A value replaces the whole value: dictionaries are not merged. Every variable
+there is stands here with its default; docs/variables.md has their types and limits. Ids like G13
+are rows of the documented state (docs/deviations.md).
+"""
+
+# --- the run -----------------------------------------------------------------------------------
+
+# Seconds a probe may take, whatever hangs on the host; what hung is unknown, never absent.
+probe_timeout_s = 20
+
+# When another run holds the host: "refuse" at once, or "wait".
+lease_policy = "refuse"
+
+# Seconds that "wait" waits.
+lease_wait_s = 600
+
+# Seconds to wait for another apt or dpkg; its lock is never removed.
+apt_lock_wait_s = 300
+
+# Operating systems a run may change, "id version" as in /etc/os-release (G1).
+supported_os = ["debian 13", "debian 12", "ubuntu 22.04", "ubuntu 24.04"]
+
+# --- the base system ---------------------------------------------------------------------------
+
+# Distribution packages that must be installed, at any version.
+packages = ["ca-certificates", "curl", "pciutils"]
+
+# Kernel parameters: key -> value, now and after a reboot.
+sysctl = {}
+
+# Options of kernel modules: module -> option -> value (G3: never NVreg_NvLinkDisable).
+kernel_module_options = {}
+
+# System user the servers run as, without a login; the run makes it.
+service_user = "voltfleet"
+
+# --- llama.cpp ---------------------------------------------------------------------------------
+
+# Pinned sources; None: this host builds none. group_data/llama_cpp.py has them (G9).
+llama_cpp_source = None
+
+# CMake options without -D; one that the sources do not know stops the build (G9).
+llama_cpp_options = {}
+
+# Programs to build and install (G9).
+llama_cpp_targets = ["llama-server"]
+
+# Folder of the releases and of the link to the one in use.
+llama_cpp_root = "/opt/llama.cpp"
+
+# Parallel compiler jobs; 0: as many as cores.
+llama_cpp_build_jobs = 0
+
+# --- models ------------------------------------------------------------------------------------
+
+# The model hub, or a mirror of it.
+model_hub_url = "https://huggingface.co"
+
+# Folder with a folder per model and revision; best a file system of its own.
+model_root = "/srv/voltfleet/models"
+
+# Models this host keeps: name -> source, pinned revision, files with bytes and sha256 (G11, T2).
+models = {}
+
+# Metadata a GGUF must have: profile -> key -> value. A model names its profile (G11).
+model_profiles = {
+    # What public files have: the architecture is asked per model (`architecture`), nothing more.
+    "upstream": {},
+    # The guide's own file and its "signature". No public file carries these keys and llama.cpp
+    # does not read them: only for those who have that file.
+    "guide": {
+        "qwen.flash_kernel_version": "v3.2.1-v100",
+        "qwen.nvlink_optimized": True,
+        "qwen.cuda_arch_requirement": "7.0",
+    },
+}
+
+# True: hash every byte again on this run, not only size and times. A weekly timer does it as well.
+models_full_check = False
+
+# --- serving -----------------------------------------------------------------------------------
+
+# Running servers: name -> model, address, port, flags (G13, T10).
+instances = {}
