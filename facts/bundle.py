@@ -7,6 +7,7 @@ request as the second, and whatever a verb reads further after that.
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import json
@@ -58,14 +59,39 @@ def program_line(files: Mapping[str, bytes]) -> str:
     return base64.b64encode(zlib.compress(json.dumps(modules).encode(), 9)).decode("ascii")
 
 
+def needed_by(verb: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The sources that a verb can come to import, read off their import statements.
+
+    Only for the verbs that run on every host in every run: the rest of the agent is several times
+    as large. The others get everything (``apply`` finds its modules by name).
+    """
+    if verb not in ("probe", "lease"):
+        return dict(files)
+    needed = {"__init__.py", "__main__.py"}
+    reached = [f"{verb}.py", "wire.py"]
+    while reached:
+        name = reached.pop()
+        if name in needed or name not in files:
+            continue
+        needed.add(name)
+        for node in ast.walk(ast.parse(files[name])):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                modules = [node.module] if node.module else [alias.name for alias in node.names]
+                reached += [f"{module.replace('.', '/')}.py" for module in modules]
+    return {name: content for name, content in files.items() if name in needed}
+
+
 @cache
-def _program() -> str:
-    return program_line(agent_files())
+def _program(verb: str) -> str:
+    return program_line(needed_by(verb, agent_files()))
 
 
-def payload(request: Mapping[str, Any]) -> str:
-    """What goes on standard input: the program's line and the request's, newline at the end."""
-    return f"{_program()}\n{json.dumps(request, separators=(',', ':'))}\n"
+def payload(request: Mapping[str, Any], verb: str = "") -> str:
+    """What goes on standard input: the program's line and the request's, newline at the end.
+
+    With a `verb` the program is only what that verb needs; without one it runs any verb.
+    """
+    return f"{_program(verb)}\n{json.dumps(request, separators=(',', ':'))}\n"
 
 
 def command(verb: str, timeout_s: int) -> str:

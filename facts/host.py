@@ -12,12 +12,13 @@ import shlex
 import time
 from typing import Any
 
-import pyinfra
-from pyinfra.api import FactBase, Host
 from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
+from pyinfra.api.host import Host
 
 from facts import bundle, remote
 from facts.controller import inputs
+from glue.run import this_host
 from rules.compose import desired_state
 from rules.desired import Desired
 from rules.observed import Observed
@@ -33,7 +34,7 @@ _KEPT = "voltfleet_observed"
 
 def config_of(host: Host) -> HostConfig:
     """The validated data of a host; raises `rules.validate.Invalid` with every problem."""
-    return validated(host.data.dict())
+    return validated(host.data.dict())  # type: ignore[no-untyped-call]
 
 
 def desired_of(host: Host, observed: Observed | None = None) -> Desired:
@@ -78,8 +79,8 @@ class HostState(FactBase[dict[str, Any]]):
     """
 
     def command(self) -> str:
-        desired = desired_of(pyinfra.host)
-        payload = bundle.payload(question(desired)).rstrip("\n")
+        desired = desired_of(this_host())
+        payload = bundle.payload(question(desired), "probe").rstrip("\n")
         # pyinfra gives a fact no way to standard input, so the payload goes with the command.
         probe = bundle.command("probe", desired.probe_timeout_s + 5)
         return f"printf '%s\\n' {shlex.quote(payload)} | {{ {probe}; }}"

@@ -13,12 +13,17 @@ import json
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import gevent
 from paramiko import SSHException
-from pyinfra.api import Host, StringCommand
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.api.arguments import (
+    CONNECTOR_ARGUMENT_KEYS,
+    ConnectorArguments,
+    pop_global_arguments,
+)
+from pyinfra.api.command import StringCommand
+from pyinfra.api.host import Host
 from pyinfra.connectors.util import extract_control_arguments, make_unix_command_for_host
 
 from facts import bundle
@@ -30,7 +35,7 @@ Line = Mapping[str, Any]
 DEAD_AFTER_S = 30
 KEEPALIVE_S = 10
 CHUNK = 256 * 1024  # bytes of a file sent at a time
-SUDO_SECRET_KEY = "voltfleet_sudo_password"  # key in a host's connector data
+SUDO_SECRET_KEY = "voltfleet_sudo_password"  # noqa: S105  key in connector data
 
 SUDO_NEEDS_PASSWORD = ("a password is required", "a terminal is required")
 SUDO_WRONG_PASSWORD = ("incorrect password", "Sorry, try again", "no password was provided")
@@ -56,12 +61,12 @@ class Channel:
                 self._open_ssh(command)
             else:
                 self._open_local(command)
-            self._write_all([*password, bundle.payload(request).encode()])
+            self._write_all([*password, bundle.payload(request, verb).encode()])
         except (OSError, EOFError, SSHException) as error:
             raise RemoteError(f"the connection failed while starting {verb}: {error}") from error
 
     def _open_ssh(self, command: str) -> None:
-        client = self._host.connector.client
+        client = getattr(self._host.connector, "client", None)
         transport = client.get_transport() if client is not None else None
         if transport is None or not transport.is_active():
             raise RemoteError("the connection was lost; run again to go on where it stopped")
@@ -220,7 +225,7 @@ def _for_host(host: Host, command: str) -> tuple[str, list[bytes]]:
     connector_arguments: dict[str, Any] = {
         key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS
     }
-    extract_control_arguments(connector_arguments)
+    extract_control_arguments(cast(ConnectorArguments, connector_arguments))
     password = connector_arguments.pop("_sudo_password", None)
     # Hidden from make_unix_command_for_host, which would take it from there.
     prompted = host.connector_data.pop("prompted_sudo_password", None)

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 import pyinfra
 from pyinfra import logger
+from pyinfra.api.host import Host
 
 FAILED = 1  # a host failed, or there was nothing to work on, or the run was declined
 BAD_DATA = 2  # nothing was connected to: the data or the inventory is wrong
@@ -33,3 +34,9 @@ def end(code: int, *sentences: str) -> NoReturn:
 def the_state() -> Any:
     """pyinfra's state object itself, not the proxy that stands for it."""
     return pyinfra.state._get_module()  # type: ignore[attr-defined]
+
+
+def this_host() -> Host:
+    """The host that deploy.py or an operation is working on: itself, not pyinfra's proxy."""
+    host: Host = pyinfra.host._get_module()  # type: ignore[attr-defined]
+    return host

@@ -1,7 +1,7 @@
 """What every host is, unless its role (another file here) or its inventory entry says otherwise.
 
-Precedence, highest first: --data, the host's inventory entry, its groups in the order of the
-inventory, this file. A value replaces the whole value: dictionaries are not merged. Every variable
+Precedence, highest first: --data, the host's inventory entry, its groups (the last of the inventory
+file before the first), this file. A value replaces the whole value: dictionaries are not merged. Every variable
 there is stands here with its default; docs/variables.md has their types and limits. Ids like G13
 are rows of the documented state (docs/deviations.md).
 """
@@ -74,7 +74,7 @@ model_profiles = {
     "guide": {
         "qwen.flash_kernel_version": "v3.2.1-v100",
         "qwen.nvlink_optimized": True,
-        "qwen.cuda_arch_requirement": "7.0",
+        "qwen.cuda_arch_requirement": 7.0,
     },
 }
 

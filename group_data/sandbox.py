@@ -4,19 +4,26 @@
 where its hub listens. `{model_hub_url}` in a URL below stands for it.
 """
 
-# PLACEHOLDER until the sandbox's hub serves the sources: the archive's sha256 (G9).
+# llama.cpp at the commit of group_data/llama_cpp.py, as the lab's hub serves it: no internet there.
+# The sha256 is that of sandbox/sources.py (G9).
 llama_cpp_source = {
     "kind": "archive",
-    "url": "{model_hub_url}/sources/llama.cpp.tar.gz",
-    "sha256": "0000000000000000000000000000000000000000000000000000000000000000",
+    "url": "{model_hub_url}/files/llama.cpp-0c1e57098.tar.gz",
+    "sha256": "867e329a096a15879053003bb02f4e8de406ff70ce9b57b4e18e9b7eedbf1334",
 }
 
-# PLACEHOLDER, a small build for the CPU: no GPU here, and minutes instead of an hour (G9).
+# A small build for the CPU: no GPU here, and minutes instead of an hour (G9).
 llama_cpp_options = {
     "CMAKE_BUILD_TYPE": "Release",
     "GGML_NATIVE": "OFF",
-    "GGML_CUDA": "OFF",
-    "LLAMA_CURL": "OFF",
+    "GGML_OPENMP": "OFF",
+    "GGML_CCACHE": "OFF",
+    "LLAMA_BUILD_TESTS": "OFF",
+    "LLAMA_BUILD_EXAMPLES": "OFF",
+    "LLAMA_BUILD_APP": "OFF",
+    "LLAMA_BUILD_UI": "OFF",
+    "LLAMA_USE_PREBUILT_UI": "OFF",
+    "LLAMA_OPENSSL": "OFF",
 }
 
 # The server alone (G9).
@@ -25,19 +32,19 @@ llama_cpp_targets = ["llama-server"]
 # The simulated hosts' model disk is a file system of its own, as on real hosts.
 model_root = "/srv/models"
 
-# PLACEHOLDER: size in bytes and sha256 of the tiny random-weight model that llama-server really
-# runs (G11).
+# The tiny model with random weights that llama-server really runs: sandbox/tiny_model.py, seed 0
+# (G11).
 models = {
     "tiny": {
         "source": "hub",
         "repository": "voltfleet/tiny",
-        "revision": "v1",
+        "revision": "main",
         "format": "gguf",
         "files": [
             {
                 "path": "tiny.gguf",
-                "size": 1,  # bytes
-                "sha256": "0000000000000000000000000000000000000000000000000000000000000000",
+                "size": 546432,  # bytes
+                "sha256": "d9a2bf63f5324b36e410c56070fe7e12f2e4407d197a2a0b75cd214689112374",
             },
         ],
         "profile": "upstream",
@@ -50,7 +57,7 @@ instances = {
     "tiny": {
         "model": "tiny",
         "port": 8080,
-        "ctx_size": 256,  # tokens, shared by the slots
+        "ctx_size": 1024,  # tokens, shared by the slots
         "slots": 1,
         "gpu_layers": 0,  # layers
         "threads": 1,

@@ -16,8 +16,9 @@ from sandbox import inventory as _inventory  # noqa: E402
 
 _groups = _inventory.groups()
 
-sandbox = _groups["sandbox"]
 llama_cpp = _groups["llama_cpp"]
 r740 = _groups["r740"]
 supermicro = _groups["supermicro"]
 dock = _groups["dock"]
+# last, so that group_data/sandbox.py has the last word
+sandbox = _groups["sandbox"]

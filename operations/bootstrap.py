@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
-from pyinfra.api import Host, StringCommand, operation
+from pyinfra.api.command import StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
 from pyinfra.connectors.util import CommandOutput
 
 from operations.converge import Stopped, converge
@@ -24,7 +26,7 @@ INSTALL = (
 
 
 @operation()
-def python() -> Iterator[Any]:
+def python() -> Generator[Any, None, None]:
     """Install python3 where the probe found none that is complete."""
     yield from converge("bootstrap", execute=_install)
 
@@ -45,6 +47,6 @@ def _install(host: Host, changes: list[Change]) -> None:
 
 
 def _privileges(host: Host) -> dict[str, Any]:
-    given = host.current_op_global_arguments or {}
+    given: dict[str, Any] = dict(host.current_op_global_arguments or {})
     keys = ("_sudo", "_sudo_user", "_su_user", "_doas", "_sudo_password")
     return {key: given[key] for key in keys if given.get(key)}

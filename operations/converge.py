@@ -8,19 +8,21 @@ been waited for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator
 from typing import Any
 
-import pyinfra
 from pyinfra import logger
-from pyinfra.api import FunctionCommand, Host, State
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
 from pyinfra.api.output import format_text
-from pyinfra.api.state import StateStage
+from pyinfra.api.state import State, StateStage
 
 from facts import remote
 from facts.controller import ControllerError
 from facts.host import desired_of, forget, observe
 from glue import hosts
+from glue.run import this_host
 from operations import lease
 from operations.report import REPORT
 from rules.change import Change, of_area
@@ -60,11 +62,10 @@ def current_plan(host: Host) -> list[Change]:
     return changes
 
 
-def converge(area: str, execute: Execute | None = None) -> Iterator[Any]:
+def converge(area: str, execute: Execute | None = None) -> Generator[Any, None, None]:
     """The body of the operation of one area. `execute` replaces how its changes are executed."""
-    state, host = pyinfra.state, pyinfra.host
-    host = host._get_module() if hasattr(host, "_get_module") else host
-    state = state._get_module() if hasattr(state, "_get_module") else state
+    host = this_host()
+    state = host.state
     if host in state.failed_hosts:
         return
     preparing = state.current_stage < StateStage.Execute
@@ -86,16 +87,40 @@ def converge(area: str, execute: Execute | None = None) -> Iterator[Any]:
         host.noop(f"{area}: as desired")
 
 
+class Progress:
+    """Progress of one host's changes for people: not every file that apt touches."""
+
+    EVERY_S = 5.0
+    EVERY_PERCENT = 10.0
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._last: dict[str, tuple[float, float]] = {}  # change id -> when, percent
+
+    def show(self, change: Change, percent: float | None, message: str) -> None:
+        """Show a line unless one of the same change was shown just now and little has moved."""
+        now, share = time.monotonic(), percent if percent is not None else -1.0
+        when, before = self._last.get(change.id, (float("-inf"), float("-inf")))
+        if now - when < self.EVERY_S and abs(share - before) < self.EVERY_PERCENT:
+            return
+        self._last[change.id] = (now, share)
+        shown = "" if percent is None else f"{percent:3.0f} % "
+        self._host.log(f"  {change.verb} {change.thing}: {shown}{message}")
+
+
 def apply(host: Host, changes: list[Change]) -> None:
     """Have the agent make the changes; raises `Stopped` when one of them failed."""
-    later = [change for change in changes if change.action is None]
-    if later:
-        raise Stopped(f"{later[0].thing} cannot be decided: {later[0].before}")
+    undecided = [change for change in changes if change.action is None]
+    if undecided:
+        raise Stopped(
+            "; ".join(f"{item.thing} cannot be converged: {item.before}" for item in undecided)
+        )
     actions = [
         {**(change.action or {}), "id": change.id, "needs": list(change.needs)}
         for change in changes
     ]
     by_id = {change.id: change for change in changes}
+    progress = Progress(host)
     failures: list[str] = []
     ended: set[str] = set()
 
@@ -105,9 +130,7 @@ def apply(host: Host, changes: list[Change]) -> None:
             return
         event, message = line.get("event"), str(line.get("message") or "")
         if event == "progress":
-            percent = line.get("percent")
-            share = "" if percent is None else f"{percent:3.0f} % "
-            host.log(f"  {change.verb} {change.thing}: {share}{message}")
+            progress.show(change, line.get("percent"), message)
         elif event == "done":
             ended.add(change.id)
             if line.get("changed", True):
@@ -127,9 +150,8 @@ def apply(host: Host, changes: list[Change]) -> None:
             on_line=on_line,
         )
     except remote.RemoteError as error:
-        raise Stopped("; ".join([*failures, str(error)])) from error
-    if failures:
-        raise Stopped("; ".join(failures))
+        # with failures told the agent ends with "failed", which adds nothing
+        raise Stopped("; ".join(failures) or str(error)) from error
     silent = [change.id for change in changes if change.id not in ended]
     if silent:
         raise Stopped(f"the agent said nothing about {', '.join(silent)}")
@@ -142,9 +164,11 @@ def fail(host: Host, sentence: str) -> None:
 
 
 def _execute(state: State, host: Host, area: str, execute: Execute) -> bool:
+    REPORT.touch(host.name).begun = True
     try:
         try:
-            if lease.take(host):
+            # without python3 there is nothing to hold a lease with; apt's own lock has to do
+            if area != "bootstrap" and lease.take(host):
                 forget(host)  # whoever had it before may have changed the host
             changes = of_area(current_plan(host), area)
             if changes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
-from pyinfra.api import operation
+from pyinfra.api.operation import operation
 
 from operations.converge import converge
 
 
 @operation()
-def managed() -> Iterator[Any]:
+def managed() -> Generator[Any, None, None]:
     """Make the area `files` of the plan so."""
     yield from converge("files")

@@ -10,7 +10,7 @@ import getpass
 import socket
 
 import gevent
-from pyinfra.api import Host
+from pyinfra.api.host import Host
 
 from facts import remote
 from facts.host import config_of

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyinfra.api import Host, operation
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
 
 from facts import remote
 from facts.host import desired_of, observe
@@ -25,7 +26,7 @@ TRANSFER_TIMEOUT_S = 3600
 
 
 @operation()
-def released() -> Iterator[Any]:
+def released() -> Generator[Any, None, None]:
     """Have the wanted release on the host, proved, beside the one in use."""
     yield from converge("llama_cpp", execute=_release)
 

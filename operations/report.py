@@ -25,12 +25,18 @@ class HostReport:
     failed: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.time)
     ended: float = field(default_factory=time.time)
-    operating: str = ""
+    begun: bool = False  # a change was tried: not a dry run, not declined
+
+    @property
+    def count(self) -> int:
+        return len(self.planned if self.state == "planned" else self.changed)
 
     @property
     def state(self) -> str:
         if self.failed:
             return "failed"
+        if self.planned and not self.begun:
+            return "planned"
         return "changed" if self.changed else "no change"
 
 
@@ -68,7 +74,7 @@ class RunReport:
         """One line per host for people."""
         width = max((len(name) for name in self.hosts), default=0)
         return [
-            f"{name:<{width}}  {entry.state:<9}  {len(entry.changed):>3} changes  "
+            f"{name:<{width}}  {entry.state:<9}  {entry.count:>3} changes  "
             f"{entry.ended - entry.started:6.1f} s"
             + (f"  {entry.failed[0]}" if entry.failed else "")
             for name, entry in sorted(self.hosts.items())

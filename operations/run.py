@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import atexit
 
-import pyinfra
 from pyinfra import logger
 
-from facts.controller import ControllerError
-from facts.host import desired_of, forget
+from facts.controller import ControllerError, inputs
+from facts.host import config_of, forget
 from glue import callbacks
+from glue.run import the_state, this_host
 from operations import lease
 from operations.converge import fail
 from operations.report import REPORT
+from rules import serving
 from rules.validate import Invalid
 
 _started = False
@@ -30,22 +31,30 @@ def begin() -> None:
         callbacks.on_change(forget)
         callbacks.on_disconnect(lease.give_back)
         atexit.register(_finish)
-    host = pyinfra.host._get_module()
+    host = this_host()
     REPORT.touch(host.name)
     try:
-        desired_of(host)
+        config = config_of(host)
+        problems = serving.refusals(config, inputs(config).secrets)
     except Invalid as error:
-        for problem in error.problems:
-            logger.error(f"{host.print_prefix}{problem}")
-        fail(host, f"{len(error.problems)} problems in its data; nothing was done on it")
+        problems = error.problems
     except ControllerError as error:
-        fail(host, str(error))
+        problems = [str(error)]
+    if problems:
+        for problem in problems:
+            logger.error(f"{host.print_prefix}{problem}")
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        fail(host, f"{count} in its data, nothing was done on it: {problems[0]}")
+        return
+    for warning in serving.warnings(config):
+        host.log_styled(warning, fg="yellow", log_func=logger.warning)
 
 
 def _finish() -> None:
-    for host in pyinfra.state.inventory if pyinfra.state.initialised else ():
+    state = the_state()
+    for host in state.failed_hosts if state is not None and state.initialised else ():
         # Hosts that could not even be connected belong in the report.
-        if host in pyinfra.state.failed_hosts and not REPORT.of(host.name).failed:
+        if not REPORT.of(host.name).failed:
             REPORT.of(host.name).failed.append("see the messages above")
     if REPORT.hosts:
         REPORT.write()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
-from pyinfra.api import operation
+from pyinfra.api.operation import operation
 
 from operations.converge import converge
 
 
 @operation()
-def switched() -> Iterator[Any]:
+def switched() -> Generator[Any, None, None]:
     """Switch the servers to what was staged, restart those that changed, prove that they answer."""
     yield from converge("serving")

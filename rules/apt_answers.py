@@ -118,13 +118,13 @@ def judge(
     answer: Mapping[str, Any],
     branch: int,
     flavour: str,
-    held: Collection[str] = (),
     entries: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Why apt's simulated answer is not the driver that was asked for; empty when it is.
 
-    `answer` is the probe's ``simulation``. A transitional package is named as one (C04:
-    ``nvidia-driver-550-server`` of version 570 stands for ``nvidia-driver-570-server``).
+    `answer` is the probe's ``simulation``, `entries` its source entries. A transitional package is
+    named as one (C04: ``nvidia-driver-550-server`` of version 570 stands for
+    ``nvidia-driver-570-server``).
     """
     offers = parse_show(str(answer.get("offers", "")))
     transitional = []
@@ -143,6 +143,8 @@ def judge(
         return transitional
     if answer.get("rc") != 0:
         text = f"{answer.get('out', '')}\n{answer.get('err', '')}"
-        return [f"apt can't install the driver: {classify(text, held, entries).sentence}"]
-    against = objections(parse_simulation(str(answer.get("out", ""))), branch, flavour)
+        said = classify(text, answer.get("held", ()), entries).sentence
+        return [f"apt can't install the driver: {said}"]
+    simulation = parse_simulation(str(answer.get("out", "")))
+    against = objections(simulation, branch, flavour, answer.get("held", ()))
     return [f"{sentence}: nothing is installed, take another driver_source" for sentence in against]

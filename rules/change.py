@@ -16,6 +16,7 @@ AREAS = (
     "packages",
     "accounts",
     "files",  # directories, files and links that no running server reads
+    "platform",  # CUDA toolkit, NVIDIA driver, boot
     "kernel",  # sysctl values, module options
     "llama_cpp",  # releases, staged beside the running one
     "models",  # revisions, staged beside the running one

@@ -77,7 +77,7 @@ def desired_state(
         links += built.links
         units += built.units
     return Desired(
-        packages=tuple(Package(name) for name in config.packages),
+        packages=_packages(config),
         groups=(Group(config.service_user),) if config.instances else (),
         users=(User(config.service_user, home=config.model_root),) if config.instances else (),
         directories=_once(directories),
@@ -95,7 +95,14 @@ def desired_state(
         instances=tuple(instances),
         supported_os=tuple(config.supported_os),
         probe_timeout_s=config.probe_timeout_s,
+        apt_lock_wait_s=config.apt_lock_wait_s,
     )
+
+
+def _packages(config: HostConfig) -> tuple[Package, ...]:
+    # aria2 downloads the models
+    names = [*config.packages, *(["aria2"] if config.models else [])]
+    return tuple(Package(name) for name in dict.fromkeys(names))
 
 
 def _once(things: list[Any]) -> tuple[Any, ...]:

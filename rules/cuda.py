@@ -160,7 +160,7 @@ def _packages(wanted: CudaToolkit, packages: Part) -> tuple[list[Conflict], dict
 def _folders(wanted: CudaToolkit, toolkits: Part) -> list[Conflict]:
     found = []
     for path, folder in sorted(toolkits.items()):
-        if folder["owners"]:
+        if folder["owners"] or not (folder["is_toolkit"] or folder["link"]):
             continue
         link = folder["link"]
         if link is not None:

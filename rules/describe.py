@@ -9,7 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any, Union
 
 from pydantic import BaseModel, StringConstraints, Tag
@@ -57,7 +57,7 @@ def words(annotation: Any) -> str:
     return f"{simple[base]}, not empty" if base is str and shortest else simple[base]
 
 
-@lru_cache(maxsize=None)
+@cache
 def hints(model: type[BaseModel]) -> dict[str, Any]:
     """The annotations of a model's fields, limits included."""
     return typing.get_type_hints(model, include_extras=True)

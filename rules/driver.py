@@ -163,10 +163,13 @@ def unheld(packages: Part) -> list[str]:
 
 
 def other_branches(packages: Part, branch: int) -> dict[int, list[str]]:
-    """Packages of the stack that are of another branch, by that branch."""
+    """Packages of the stack that are of another branch, by that branch; also half installed ones,
+    which a move that failed has left."""
     found: dict[int, list[str]] = {}
-    for name, package in stack(packages).items():
+    for name, package in sorted(packages.items()):
         given = branch_of(package["version"])
+        if package["status"] == "config-files":
+            continue
         if tied_to_driver(name) and given not in (branch, None):
             found.setdefault(int(given or 0), []).append(name)
     return found

@@ -29,10 +29,8 @@ def refusals(driver: Driver, part: Part, *, changing: bool) -> list[str]:
     if changing:
         found += _secure_boot(driver, part)
         if not found and part.get("simulation"):
-            packages = part["packages"]
-            held = [name for name, package in packages.items() if package["held"]]
             entries = part["apt_sources"]["entries"]
-            found += judge(part["simulation"], driver.branch, driver.flavour, held, entries)
+            found += judge(part["simulation"], driver.branch, driver.flavour, entries)
     return found
 
 

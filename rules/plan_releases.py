@@ -40,7 +40,7 @@ def _change(release: Release, before: str, action: Mapping[str, Any] | None) -> 
         id=change_id(release),
         area="llama_cpp",
         verb="build",
-        thing=f"release {release.fingerprint} of {release.engine}",
+        thing=f"release {release.fingerprint or 'of this system'} of {release.engine}",
         before=before,
         after=f"from {release.source.kind} {source[:12]}, {', '.join(release.targets)}",
         reason=release.reason,

@@ -92,7 +92,7 @@ def instance(
             )
         )
     links = [Link(f"{model.root}/current", model.revision, AREA, ("G11",))]
-    if release is not None and release.fingerprint:
+    if release is not None:
         target = f"releases/{release.fingerprint}"
         links.append(Link(f"{config.llama_cpp_root}/current", target, AREA, ("G9",)))
     return Built(

@@ -72,7 +72,9 @@ def status(as_json: bool) -> None:
     if not now["up"]:
         click.echo("No sandbox is up: run `python -m sandbox up`.")
         return
-    click.echo(f"{'host':<10} {'address':<15} {'profile':<11} {'release':<9} {'login':<6} condition")
+    click.echo(
+        f"{'host':<10} {'address':<15} {'profile':<11} {'release':<9} {'login':<6} condition"
+    )
     for host in now["hosts"]:
         bare = ", no python3" if host["bare"] else ""
         click.echo(

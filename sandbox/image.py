@@ -7,7 +7,9 @@ A host's root is an overlay: its own folder over ``python`` over ``base`` (a bar
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,7 @@ PACKAGES = (
     "udev",
 )
 LAYER = ("python3",)
+KEEP_DAYS = 7
 
 # Setting up accounts is part of the key through this text.
 SETUP = """\
@@ -49,6 +52,8 @@ rm -f /etc/ssh/ssh_host_*                     # every host gets its own
 : > /etc/machine-id
 rm -f /var/lib/dbus/machine-id /etc/hostname
 chmod 0440 /etc/sudoers.d/ops
+echo LANG=C.UTF-8 > /etc/locale.conf
+ln -sf ../locale.conf /etc/default/locale     # as Debian 13 has it; 12 has only this name
 systemctl enable systemd-networkd.service sandbox-chassis.service ssh.service
 # daily downloads would hold apt's lock at a moment that no test chose
 systemctl disable apt-daily.timer apt-daily-upgrade.timer
@@ -74,6 +79,11 @@ class Image:
     base: Path
     python: Path
 
+    @property
+    def name(self) -> str:
+        """Folder name below ``base/``: release and key."""
+        return self.base.parent.name
+
     def lower(self, bare: bool) -> str:
         """Overlay's lowerdir of a host, topmost first."""
         return str(self.base) if bare else f"{self.python}:{self.base}"
@@ -98,9 +108,10 @@ def ensure(settings: Settings, release: str) -> Image:
     if release not in RELEASES:
         raise SandboxError(f"There is no release {release}: use {' or '.join(RELEASES)}.")
     folder = settings.base / f"{release}-{key(release)}"
-    image = Image(base=folder / "base", python=folder / "python")
     if folder.is_dir():
-        return image
+        os.utime(folder)  # still wanted
+        return at(settings, folder.name)
+    _prune(settings)
     part = settings.base / f"{folder.name}.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -113,7 +124,28 @@ def ensure(settings: Settings, release: str) -> Image:
     finally:
         cgroups.kill(cgroups.root(settings) / "build")
         shutil.rmtree(part, ignore_errors=True)
-    return image
+    return at(settings, folder.name)
+
+
+def at(settings: Settings, name: str) -> Image:
+    """The built image of this folder name.
+
+    Raises SandboxError when it is gone.
+    """
+    folder = settings.base / name
+    if not folder.is_dir():
+        raise SandboxError(
+            f"The base image {name} is gone from {settings.base}: run `python -m sandbox down`, "
+            "then `up`."
+        )
+    return Image(base=folder / "base", python=folder / "python")
+
+
+def _prune(settings: Settings) -> None:
+    """Delete images that no `up` asked for in a week; another lab may share the folder."""
+    for folder in settings.base.iterdir() if settings.base.is_dir() else ():
+        if folder.is_dir() and time.time() - folder.stat().st_mtime > KEEP_DAYS * 86400:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _contained(settings: Settings, command: list[str], what: str, timeout: float) -> None:
@@ -134,7 +166,12 @@ def _build_base(settings: Settings, release: str, part: Path) -> None:
     base = part / "base"
     script = part / "setup.sh"
     script.write_text(SETUP)
+    # a killed build must leave nothing outside the cache folder
+    scratch = part / "tmp"
+    scratch.mkdir()
     command = [
+        "env",
+        f"TMPDIR={scratch}",
         "mmdebstrap",
         "--variant=minbase",
         "--mode=root",
@@ -149,6 +186,7 @@ def _build_base(settings: Settings, release: str, part: Path) -> None:
     ]
     _contained(settings, command, f"build Debian {release}", timeout=900)
     script.unlink()
+    shutil.rmtree(scratch)
     (base / "etc/resolv.conf").unlink(missing_ok=True)
     (base / "etc/resolv.conf").write_text("# the lab has no name server\n")
 

@@ -50,8 +50,7 @@ def data(config: Settings, host: Host) -> dict[str, Any]:
         # the lab's own login alone: no agent, no keys of the person who runs it
         "ssh_look_for_keys": False,
         "ssh_allow_agent": False,
-        "sandbox_profile": host.profile,
-        "sandbox_hub_url": f"http://{config.gateway}:{HUB_PORT}",
+        "model_hub_url": f"http://{config.gateway}:{HUB_PORT}",
     }
     if host.user != "root":
         found["_sudo"] = True

@@ -6,10 +6,11 @@ import contextlib
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sandbox import aptproxy, cgroups, image, machine, network, profiles, services, state
+from sandbox import aptproxy, cgroups, image, loops, machine, network, profiles, services, state
 from sandbox.errors import SandboxError
 from sandbox.hub import cli as hub
 from sandbox.settings import APT_PORT, FIRST_HOST, HUB_PORT, Settings
@@ -35,6 +36,7 @@ def up(settings: Settings, count: int, profile: str, release: str, bare: int = 0
         if lab is None:
             _sweep(settings)  # what a killed command may have left
             lab = state.fresh(settings)
+            lab.loops = loops.present()
         # a rebooted machine has a state file and nothing else: the steps below make it true again
         state.save(settings, lab)
         network.up(settings)
@@ -43,8 +45,10 @@ def up(settings: Settings, count: int, profile: str, release: str, bare: int = 0
         have = [host.profile for host in lab.hosts.values()]
         missing_bare = bare - sum(host.bare for host in lab.hosts.values())
         wanted = profiles.sequence(profile, max(0, count - len(have), missing_bare), have)
-        images = {r: image.ensure(settings, r) for r in {release, *_releases(lab)}}
-        new = _name_hosts(settings, lab, wanted, release, missing_bare)
+        new = []
+        if wanted:
+            base = image.ensure(settings, release)
+            new = _name_hosts(settings, lab, wanted, base, missing_bare)
         _in_parallel(
             new, lambda h: machine.prepare(settings, h, profiles.load(h.profile)), "prepared"
         )
@@ -54,21 +58,17 @@ def up(settings: Settings, count: int, profile: str, release: str, bare: int = 0
         state.save(settings, lab)
         write_known_hosts(settings, lab)
         dead = [h for h in lab.hosts.values() if machine.condition(settings, h.name) == "dead"]
-        start(settings, dead, images)
+        start(settings, dead)
         return dead
 
 
-def _releases(lab: State) -> set[str]:
-    return {host.release for host in lab.hosts.values()}
-
-
-def start(settings: Settings, hosts: list[Host], images: dict[str, image.Image]) -> None:
+def start(settings: Settings, hosts: list[Host]) -> None:
     """Boot hosts at the same time and wait for all; the caller holds the lock."""
     if not hosts:
         return
     say(f"booting {', '.join(host.name for host in hosts)}")
     for host in hosts:
-        machine.boot(settings, host, images[host.release])
+        machine.boot(settings, host, image.at(settings, host.image))
 
     def ready(host: Host) -> None:
         verdict = machine.wait(settings, host)
@@ -85,12 +85,15 @@ def restart(settings: Settings, name: str, fresh: bool = False) -> None:
         lab, host = state.require_host(settings, name)
         if fresh:
             cgroups.kill(cgroups.host(settings, name))
+            host = replace(host, image=image.ensure(settings, host.release).name)
+            lab.hosts[name] = host
+            state.save(settings, lab)
             machine.prepare(settings, host, profiles.load(host.profile))
             write_known_hosts(settings, lab)
         elif machine.condition(settings, name) != "dead":
             say(f"{name} is {machine.condition(settings, name)} already")
             return
-        start(settings, [host], {host.release: image.ensure(settings, host.release)})
+        start(settings, [host])
 
 
 def _in_parallel(hosts: list[Host], work: Callable[[Host], None], done: str) -> None:
@@ -121,7 +124,7 @@ def _make_login_key(settings: Settings) -> None:
 
 
 def _name_hosts(
-    settings: Settings, lab: State, wanted: list[str], release: str, bare: int
+    settings: Settings, lab: State, wanted: list[str], base: image.Image, bare: int
 ) -> list[Host]:
     """Names and addresses of new hosts with these profiles; the last ``bare`` have no python3."""
     names = set(lab.hosts)
@@ -134,7 +137,8 @@ def _name_hosts(
         host = Host(
             name=next(text for text in numbered if text not in names),
             profile=name,
-            release=release,
+            release=base.name.partition("-")[0],
+            image=base.name,
             address=next(text for text in free if text not in addresses),
             user=profile.login,
             bare=index >= len(wanted) - bare,
@@ -184,6 +188,7 @@ def down(settings: Settings) -> list[str]:
             lab = state.load(settings)
         stopped = _sweep(settings)
         _restore_sysctl(lab)
+        loops.remove_new(lab.loops if lab else [])
         state.path(settings).unlink(missing_ok=True)
         return stopped
 

@@ -22,6 +22,7 @@ from sandbox.settings import MODEL_FOLDER, Settings
 from sandbox.shell import run
 from sandbox.state import Host
 
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SYSCTL = Path(__file__).parent / "files" / "sysctl.yaml"
 
 # Runs in a private mount namespace that only the host's processes share: the overlay, the model
@@ -42,7 +43,8 @@ boot() {{
     /bin/sh -c {enter} /sys/fs/cgroup/{cgroup} \\
         systemd-nspawn --quiet --boot --register=no --keep-unit --settings=no \\
         --machine={machine} --hostname={name} --directory={folder}/root --uuid={uuid} \\
-        --network-bridge={bridge} --console=pipe --link-journal=no --resolv-conf=off --timezone=off \\
+        --network-bridge={bridge} --console=pipe --link-journal=no \\
+        --resolv-conf=off --timezone=off \\
         --bind={folder}/models:{models} --bind-ro={folder}/chassis:/run/chassis
 }}
 while true; do
@@ -140,7 +142,18 @@ def make_host_key(settings: Settings, host: Host) -> None:
     key.parent.mkdir(parents=True, exist_ok=True)
     for path in (key, key.with_suffix(".pub")):
         path.unlink(missing_ok=True)
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", host.name, "-f", key]
+    command: list[str | Path] = [
+        "ssh-keygen",
+        "-q",
+        "-t",
+        "ed25519",
+        "-N",
+        "",
+        "-C",
+        host.name,
+        "-f",
+        key,
+    ]
     run(command, what=f"make {host.name}'s host key")
 
 
@@ -167,7 +180,7 @@ def boot(settings: Settings, host: Host, image: Image) -> None:
         cgroup=f"{settings.cgroup}/{group.name}",
     )
     (path / "boot.sh").write_text(script)
-    command = ["unshare", "--mount", "--propagation", "private", "/bin/sh", path / "boot.sh"]
+    command = ["unshare", "--mount", "--propagation", "private", "/bin/sh", str(path / "boot.sh")]
     services.spawn(group / "launcher", command, path / "console.log")
 
 
@@ -203,7 +216,13 @@ def inside(settings: Settings, name: str, command: Sequence[str]) -> list[str]:
     group = cgroups.make(cgroups.host(settings, name) / "visitors")
     enter = ["nsenter", "--target", str(leader(settings, name)), "--mount", "--uts", "--ipc"]
     enter += ["--net", "--pid", "--cgroup", "--root"]
-    clean = ["env", "-C", "/", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+    clean = [
+        "env",
+        "-C",
+        "/",
+        "-i",
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    ]
     clean += ["HOME=/root", "USER=root", f"TERM={os.environ.get('TERM', 'dumb')}", "LANG=C.UTF-8"]
     return ["/bin/sh", "-c", services.ENTER, str(group), *enter, "--", *clean, *command]
 

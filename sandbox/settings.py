@@ -12,6 +12,7 @@ import hashlib
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,28 +115,29 @@ class Settings:
         return f"{self.name}-{host}"
 
 
-def load() -> Settings:
-    """Read the settings from the environment.
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from the environment (this process's unless given).
 
     Raises SandboxError when a value cannot be used.
     """
-    name = os.environ.get("VOLTFLEET_SANDBOX_NAME", DEFAULT_NAME)
+    env = os.environ if environment is None else environment
+    name = env.get("VOLTFLEET_SANDBOX_NAME", DEFAULT_NAME)
     if not _NAME.match(name):
         raise SandboxError(
             f"VOLTFLEET_SANDBOX_NAME is {name!r}: use 1 to 5 lower-case letters and digits, "
             "beginning with a letter (network interface names are short)."
         )
-    disk = os.environ.get("VOLTFLEET_SANDBOX_DISK", DEFAULT_DISK)
+    disk = env.get("VOLTFLEET_SANDBOX_DISK", DEFAULT_DISK)
     if not _DISK.match(disk):
         raise SandboxError(
             f"VOLTFLEET_SANDBOX_DISK is {disk!r}: give a whole number and M or G, such as 2G."
         )
-    text = os.environ.get("VOLTFLEET_SANDBOX_SUBNET", DEFAULT_SUBNET)
+    text = env.get("VOLTFLEET_SANDBOX_SUBNET", DEFAULT_SUBNET)
     try:
         subnet = ipaddress.IPv4Network(text)
     except ValueError as error:
         raise SandboxError(f"VOLTFLEET_SANDBOX_SUBNET is {text!r}: {error}.") from error
     if not 20 <= subnet.prefixlen <= 24:
         raise SandboxError(f"VOLTFLEET_SANDBOX_SUBNET is {text}: use a network of size /20 to /24.")
-    cache = Path(os.environ.get("VOLTFLEET_CACHE") or Path.home() / ".cache" / "voltfleet")
+    cache = Path(env.get("VOLTFLEET_CACHE") or Path.home() / ".cache" / "voltfleet")
     return Settings(cache=cache.expanduser().resolve(), name=name, subnet=subnet, disk=disk)

@@ -27,7 +27,8 @@ class Host:
     """One simulated server.
 
     profile: name of the file in sandbox/profiles; release: Debian's code name;
-    bare: made without python3; user: the login of inventory/sandbox.py (root or ops).
+    bare: made without python3; user: the login of inventory/sandbox.py (root or ops);
+    image: folder of the base that its overlay was made over.
     """
 
     name: str
@@ -35,12 +36,17 @@ class Host:
     release: str
     address: str
     user: str
+    image: str
     bare: bool = False
 
 
 @dataclass
 class State:
-    """The lab as a whole. services: name -> address and port; sysctl: old values to restore."""
+    """The lab as a whole.
+
+    services: name -> address and port; sysctl: file -> value before and ours; loops: numbers of
+    the loop devices that were there before.
+    """
 
     name: str
     subnet: str
@@ -50,6 +56,7 @@ class State:
     hosts: dict[str, Host] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     sysctl: dict[str, list[int]] = field(default_factory=dict)
+    loops: list[int] = field(default_factory=list)
 
 
 def path(settings: Settings) -> Path:

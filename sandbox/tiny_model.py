@@ -94,7 +94,8 @@ def _tensors(vocabulary_size: int, eos: int, seed: int) -> dict[str, np.ndarray]
     random = np.random.RandomState(seed)
 
     def matrix(rows: int, columns: int) -> np.ndarray:
-        return (random.standard_normal((rows, columns)) / np.sqrt(columns)).astype(np.float32)
+        values: np.ndarray = random.standard_normal((rows, columns)) / np.sqrt(columns)
+        return values.astype(np.float32)
 
     found = {"token_embd.weight": matrix(vocabulary_size, EMBEDDING)}
     for layer in range(LAYERS):
@@ -108,8 +109,11 @@ def _tensors(vocabulary_size: int, eos: int, seed: int) -> dict[str, np.ndarray]
         found[block + "ffn_down.weight"] = matrix(EMBEDDING, FEED_FORWARD)
     found["output_norm.weight"] = np.ones(EMBEDDING, dtype=np.float32)
     output = matrix(vocabulary_size, EMBEDDING) * 4
-    # the logit of "end" stays 0, so a greedy answer never ends before n_predict tokens
-    output[eos] = 0
+    # Logits of 0 for all but readable tokens: a greedy answer is plain text and never ends
+    # before the asked number of tokens.
+    for token, text in enumerate(vocabulary()[0]):
+        if token == eos or not text.isascii() or text in (BOS, PAD):
+            output[token] = 0
     found["output.weight"] = output
     return found
 

@@ -1,9 +1,9 @@
 """Actions of models.
 
 ``model.fetch`` name, root, revision, format, files (each path, url, size, sha256), token_file (or
-null), required (GGUF metadata key to value), profile, others (profiles), full. Reads what was not read yet (with
-`full` everything), fetches what is absent or bad, proves every file and the whole, and puts it in
-place. Not a change when everything was sound.
+null), required (GGUF metadata key to value), profile, others (profiles), full. Reads what was not
+read yet (with `full` everything), fetches what is absent or bad, proves every file and the whole,
+and puts it in place. Not a change when everything was sound.
 
 ``model.verify`` name, root, revision, files: reads everything and records the result, for the
 weekly check; fails naming the bad files, which the next plan then fetches.

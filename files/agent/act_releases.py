@@ -57,7 +57,7 @@ def make(context: Context, action: Action) -> Outcome:
     """Build a release from its sources."""
     root, fingerprint = argument(action, "root", str), argument(action, "fingerprint", str)
     place = releases.folder(root, fingerprint)
-    with _alone(context, action, fingerprint), _sentences(fingerprint):
+    with _alone(context, action, fingerprint) as lock, _sentences(fingerprint):
         if not releases.unsound(place):
             return Outcome(False, "is there already")
         free = shutil.disk_usage(_existing(CACHE)).free
@@ -78,6 +78,7 @@ def make(context: Context, action: Action) -> Outcome:
             jobs=argument(action, "jobs", int),
             tell=_telling(context, action),
             deserted=lambda: context.gone,
+            lock=lock,
         )
         build.build(work)
         fresh = place.with_name(f"{fingerprint}.new")
@@ -235,7 +236,7 @@ def _telling(context: Context, action: Action) -> Any:
 
 
 @contextmanager
-def _alone(context: Context, action: Action, fingerprint: str) -> Iterator[None]:
+def _alone(context: Context, action: Action, fingerprint: str) -> Iterator[int]:
     """One process at a time makes a release; the others wait and then find it."""
     (CACHE / "build").mkdir(parents=True, exist_ok=True, mode=0o700)
     with (CACHE / "build" / f"{fingerprint}.lock").open("w") as lock:
@@ -248,7 +249,7 @@ def _alone(context: Context, action: Action, fingerprint: str) -> Iterator[None]
                 if context.gone:
                     raise ActionError("the connection was lost while waiting; run again") from None
                 time.sleep(2)
-        yield
+        yield lock.fileno()
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def perform(context: Context, actions: Sequence[Action], tell: Callable[[str], N
     """
     done: dict[str, bool] = {}
     rest = list(actions)
-    while rest and not context.gone:
+    while rest:
         group = _next_group(rest)
         rest = rest[len(group) :]
         ready = [action for action in group if _ready(context, action, done)]
@@ -95,7 +95,7 @@ def perform(context: Context, actions: Sequence[Action], tell: Callable[[str], N
                 context.tell(change_id, "done", changed=result.changed, message=result.message)
             else:
                 context.tell(change_id, "failed", message=str(result))
-    return not rest and all(done.values())
+    return all(done.values())
 
 
 def _checked(request: Mapping[str, Any]) -> tuple[str, list[Action]]:

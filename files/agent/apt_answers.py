@@ -8,6 +8,7 @@ A simulation takes no lock and changes nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .nvidia_stack import bare, branch_of, in_stack, is_open, tied_to_driver
@@ -54,14 +55,16 @@ def parse_simulation(out: str) -> Simulation:
     return Simulation(tuple(steps))
 
 
-def objections(simulation: Simulation, branch: int, flavour: str) -> list[str]:
+def objections(
+    simulation: Simulation, branch: int, flavour: str, held: Collection[str] = ()
+) -> list[str]:
     """Why a simulated installation is not the driver that was asked for; empty when it is.
 
     `branch` is the branch asked, `flavour` is ``proprietary`` or ``open``. Judged are versions,
     not names: ``nvidia-driver-550-server`` became a transitional package to 570, and
     ``cuda-drivers-580`` of NVIDIA's repository for Debian depends on "nvidia-driver (>= 580…)"
     and so brings 590 (forums.developer.nvidia.com/t/353805). What is removed may be of the driver
-    stack alone.
+    stack alone, and of the packages in `held` only those of the stack may be changed.
     """
     found: list[str] = []
     wrong: dict[int, list[str]] = {}
@@ -78,4 +81,8 @@ def objections(simulation: Simulation, branch: int, flavour: str) -> list[str]:
     others = [step.name for step in simulation.removes if not in_stack(step.name)]
     if others:
         found.append(f"apt would remove {', '.join(others)} for it")
+    kept = {bare(name) for name in held if not in_stack(name)} - set(others)
+    changed = [step.name for step in simulation.steps if step.name in kept]
+    if changed:
+        found.append(f"apt would change {', '.join(changed)}, which somebody holds")
     return found

@@ -7,6 +7,7 @@ nobody listens any more, and what it made stays for the next run.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from .handler import ActionError, kill_session
 from .releases import CLEAN
 
 NICE = 10
+PR_SET_PDEATHSIG = 1  # prctl(2)
 JOB_BYTES = 1_500_000_000  # memory that one compiler may take
 PROJECT = re.compile(r"""project\(\s*["']?llama\.cpp["'\s)]""")
 OPTION = re.compile(r"\boption\(\s*([A-Za-z0-9_]+)")
@@ -36,6 +38,8 @@ MEANINGS = {
     "terminated program cc1plus": "memory ran out, lower llama_cpp_build_jobs",
     "No space left": "the disk is full",
 }
+
+_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Build:
     jobs: int  # 0: as many as cores
     tell: Callable[[str, float | None], None]
     deserted: Callable[[], bool]  # nobody listens any more
+    lock: int  # descriptor of the build's lock, which every process of the build holds
 
 
 def build(work: Build) -> None:
@@ -139,9 +144,10 @@ def _refuse_unused(work: Build, start: int) -> None:
         if not line.strip():
             break
         unused.append(line.strip())
-    raise ActionError(
-        f"llama_cpp_options has variables these sources do not use: {', '.join(unused)}"
-    )
+    ours = [name for name in unused if name in work.options]  # the fixed ones may be unused
+    if ours:
+        names = ", ".join(ours)
+        raise ActionError(f"llama_cpp_options has variables these sources do not use: {names}")
 
 
 def _compile(work: Build) -> None:
@@ -165,6 +171,7 @@ def _logged(work: Build, argv: Sequence[str], doing: str) -> None:
                 stderr=log,
                 env={**CLEAN, "HOME": "/root", "TERM": "dumb"},
                 start_new_session=True,
+                pass_fds=(work.lock,),
                 preexec_fn=_lower,
             )
         except OSError as error:
@@ -185,7 +192,12 @@ def _logged(work: Build, argv: Sequence[str], doing: str) -> None:
 
 
 def _lower() -> None:
+    """In the new process: low priority, and an end with the agent's.
+
+    A compiler under way still finishes its file; it holds the lock until then.
+    """
     os.nice(NICE)
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

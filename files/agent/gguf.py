@@ -13,7 +13,9 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from .gguf_reader import GgufError, Reader
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -24,11 +26,9 @@ MAX_DIMENSIONS = 4
 MAX_KEYS = 16_384
 MAX_TENSORS = 65_536
 MAX_STRINGS = 2_000_000  # in all arrays of a file together
-MAX_HEADER = 256 << 20  # bytes
 KEPT_ARRAY = 4_096  # longer arrays are passed over
 KEPT_TEXT = 65_536  # longer texts (chat templates) are passed over
 KEPT_IN_ALL = 8 << 20  # bytes of texts and arrays kept per file
-BLOCK = 1 << 20
 
 STRING, ARRAY, BOOL = 8, 9, 7
 SCALARS = {
@@ -54,10 +54,6 @@ TYPES = {
     27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66),
     39: (32, 17), 40: (64, 36), 41: (128, 18), 42: (64, 18),
 }  # fmt: skip
-
-
-class GgufError(ValueError):
-    """The file is no sound GGUF; the message is a clause that follows the file's name."""
 
 
 @dataclass(frozen=True)
@@ -86,76 +82,10 @@ class Header:
         return int(self.metadata.get("split.no", 0)), int(self.metadata["split.count"])
 
 
-class _Reader:
-    """Bytes of a file in order, with the file's size as the limit."""
-
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self.stream = stream
-        self.size = size
-        self.buffer = b""
-        self.start = 0  # offset in the file of buffer[0]
-        self.at = 0  # position in buffer
-
-    @property
-    def position(self) -> int:
-        return self.start + self.at
-
-    @property
-    def left(self) -> int:
-        return self.size - self.position
-
-    def need(self, count: int, what: str) -> None:
-        if count > self.left:
-            raise GgufError(
-                f"ends within {what}: {count} bytes from offset {self.position} on, the file has "
-                f"{self.size}"
-            )
-        if self.position + count > MAX_HEADER:
-            raise GgufError(f"has a header of more than {MAX_HEADER} bytes, within {what}")
-
-    def take(self, count: int, what: str) -> bytes:
-        self.need(count, what)
-        end = self.at + count
-        if end > len(self.buffer):
-            self._fill(count)
-            end = count
-        piece = self.buffer[self.at : end]
-        if len(piece) != count:
-            raise GgufError(f"became shorter while it was read, within {what}")
-        self.at = end
-        return piece
-
-    def _fill(self, count: int) -> None:
-        self.start = self.position
-        self.at = 0
-        self.stream.seek(self.start)
-        self.buffer = self.stream.read(max(BLOCK, count))
-
-    def skip(self, count: int, what: str) -> None:
-        self.need(count, what)
-        if self.at + count <= len(self.buffer):
-            self.at += count
-        else:
-            self.start, self.at, self.buffer = self.position + count, 0, b""
-
-    def number(self, code: str, what: str) -> Any:
-        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
-
-    def text(self, what: str, limit: int) -> str:
-        length = self.number("Q", f"the length of {what}")
-        if length > limit:
-            raise GgufError(f"has {what} of {length} bytes, at most {limit} are allowed")
-        raw = self.take(length, what)
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            raise GgufError(f"has {what} that is not UTF-8") from error
-
-
 class _Values:
     """Reads metadata values, keeping an account of what they cost."""
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.kept = 0
         self.strings = 0
@@ -237,10 +167,10 @@ def read_header(path: Path | str) -> Header:
     only: time and memory do not depend on the size of the model.
     """
     with open(path, "rb", buffering=0) as stream:
-        return _read(_Reader(stream, os.fstat(stream.fileno()).st_size))
+        return _read(Reader(stream, os.fstat(stream.fileno()).st_size))
 
 
-def _read(reader: _Reader) -> Header:
+def _read(reader: Reader) -> Header:
     if reader.size == 0:
         raise GgufError("is empty")
     start = reader.take(min(64, reader.size), "the magic")
@@ -286,7 +216,7 @@ def foreign(start: bytes) -> str | None:
     return None
 
 
-def _metadata(reader: _Reader, keys: int) -> dict[str, Any]:
+def _metadata(reader: Reader, keys: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     values = _Values(reader)
     for number in range(keys):
@@ -302,7 +232,7 @@ def _metadata(reader: _Reader, keys: int) -> dict[str, Any]:
     return metadata
 
 
-def _tensors(reader: _Reader, count: int, alignment: int) -> int:
+def _tensors(reader: Reader, count: int, alignment: int) -> int:
     """Read `count` tensor descriptions; the bytes of data they need."""
     names = set()
     expected = 0  # where the next tensor must begin, as llama.cpp demands

@@ -131,7 +131,7 @@ def read_whole(path: Path, tell: Callable[[int], None] | None = None) -> dict[st
     done = 0
     with open(path, "rb", buffering=0) as stream:
         before = identity(os.fstat(stream.fileno()))
-        while block := stream.read(BLOCK):
+        while done <= before["size"] and (block := stream.read(BLOCK)):
             digest.update(block)
             done += len(block)
             if tell is not None:

@@ -26,20 +26,20 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from . import platform_apt, platform_cuda
+from .platform_request import Request, limit
 from .probe_tools import Unlearned, run_tool
 
 NVIDIA = "0x10de"
 GPU_CLASSES = ("0x0300", "0x0302")  # VGA compatible, 3D controller (PCI class codes)
 LOG_LINES = 60
-EFI = "/sys/firmware/efi"
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # Where shim-signed (Ubuntu) and dkms (Debian) keep the key that modules built here are signed with.
 MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
 MODPROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
-Request = Mapping[str, Any]
 
 
 def observe(request: Request) -> dict[str, Any]:
@@ -63,11 +63,6 @@ def learned(key: str, request: Request) -> Any:
         return {"unknown": f"{where}{error.strerror or error}"}
     except Exception as error:  # a fault in one look must not cost the others
         return {"unknown": f"{type(error).__name__}: {error}"}
-
-
-def limit(request: Request) -> float:
-    """Seconds that one tool may take."""
-    return float(request.get("limit_s", 10))
 
 
 def read(path: str) -> str:
@@ -151,8 +146,13 @@ def _kernel_log(request: Request) -> list[str]:
 
 
 def modules(request: Request, path: str = "/proc/modules") -> dict[str, Any]:
-    """Loaded kernel modules that have to do with the cards."""
-    names = sorted(line.split(" ", 1)[0] for line in read(path).splitlines())
+    """Loaded kernel modules that have to do with the cards; lsmod is asked where a kernel without
+    loadable modules has no such file."""
+    try:
+        out = read(path)
+    except FileNotFoundError:
+        out = run_tool(["lsmod"], limit(request))[1]
+    names = sorted(line.split(" ", 1)[0] for line in out.splitlines())
     return {"loaded": [name for name in names if name.startswith(("nvidia", "nouveau"))]}
 
 
@@ -225,11 +225,11 @@ def secure_boot(request: Request) -> dict[str, Any]:
     """Secure Boot, and whether the key that modules built here are signed with is enrolled."""
     try:
         _, out, err = run_tool(["mokutil", "--sb-state"], limit(request))
+        state = parse_secure_boot(out + err)
     except Unlearned as error:
-        if os.path.isdir(EFI):
-            raise Unlearned(f"{error}, and this host boots by UEFI") from None
-        return {"state": "not applicable", "enrolled": None}
-    state = parse_secure_boot(out + err)
+        if not str(error).endswith("is not installed"):
+            raise
+        return {"state": _by_firmware(), "enrolled": None}
     if state is None:
         raise Unlearned(f"mokutil --sb-state says: {(out + err).strip()[:200] or 'nothing'}")
     enrolled: bool | None = None
@@ -238,6 +238,18 @@ def secure_boot(request: Request) -> dict[str, Any]:
             _, out, err = run_tool(["mokutil", "--test-key", key], limit(request))
             enrolled = bool(enrolled) or "is already enrolled" in out + err
     return {"state": state, "enrolled": enrolled}
+
+
+def _by_firmware() -> str:
+    """Secure Boot without mokutil: the firmware's variable, four bytes of attributes, then 1 or 0
+    (UEFI specification, "Globally Defined Variables")."""
+    if not os.path.isdir("/sys/firmware/efi"):
+        return "not applicable"
+    try:
+        with open(SECURE_BOOT, "rb") as file:
+            return "enabled" if file.read()[4:5] == b"\1" else "disabled"
+    except FileNotFoundError:
+        return "disabled"
 
 
 def version_key(kernel: str) -> list[int]:

@@ -6,7 +6,8 @@ Keys of the answer::
     "dkms": {"modules": [{"module": "nvidia", "version": "…", "kernel": "…"|null, "state": "…"}]}
     "apt_sources": {"entries": [{"file", "line", "uri", "suite", "signed_by"|null, "trusted"}]}
     "repositories": {key: {"package", "folder", "source", "keyring", "sound", "reason"}}
-    "simulation": {"asked": [names], "rc": 0, "out": "…", "err": "…", "offers": "…"}|null
+    "simulation": {"asked": [names], "held": [names], "rc": 0, "out": "…", "err": "…",
+                   "offers": "…"}|null
 """
 
 # Paths are handled with os.path: pathlib would double what the agent imports at start.
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .nvidia_stack import branch_of, is_nvidia, tied_to_driver
+from .platform_request import Request, limit
 from .probe_tools import ARCHITECTURES, Unlearned, run_tool
 
 STAMPS = "/var/lib/voltfleet/repositories"  # one file per repository a run has registered
@@ -31,11 +33,10 @@ PATTERNS = (
     *("libxnvctrl*", "nsight-*"),
 )
 SIMULATE = (
-    *("apt-get", "--simulate", "--ignore-hold", "--no-install-recommends"),
-    *("--allow-downgrades", "--yes"),
+    *("apt-get", "--simulate", "--ignore-hold", "--allow-change-held-packages"),
+    *("--allow-downgrades", "--no-install-recommends", "--yes"),
 )
 LONGEST = 200_000  # characters of apt's answer that are passed on
-Request = Mapping[str, Any]
 
 
 def packages(request: Request) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def packages(request: Request) -> dict[str, Any]:
     A removed package with its configuration left has the status ``config-files``.
     """
     form = "${Package}\\t${Architecture}\\t${Version}\\t${Status}\\n"
-    status, out, err = run_tool(["dpkg-query", "-W", f"-f={form}", *PATTERNS], _limit(request))
+    status, out, err = run_tool(["dpkg-query", "-W", f"-f={form}", *PATTERNS], limit(request))
     faults = [line for line in err.splitlines() if "no packages found matching" not in line]
     if status not in (0, 1) or (status and faults):
         raise Unlearned(f"dpkg-query failed with {status}: {' '.join(faults)[:200]}")
@@ -70,7 +71,7 @@ def parse_packages(out: str, native: str) -> dict[str, Any]:
 def dkms(request: Request) -> dict[str, Any]:
     """What DKMS has built of NVIDIA's modules; empty where there is no DKMS."""
     try:
-        status, out, err = run_tool(["dkms", "status"], _limit(request))
+        status, out, err = run_tool(["dkms", "status"], limit(request))
     except Unlearned as error:
         if str(error).endswith("is not installed"):
             return {"modules": []}
@@ -193,8 +194,9 @@ def _fault(stamp: Mapping[str, Any]) -> str | None:
 def simulation(request: Request) -> dict[str, Any] | None:
     """What apt would do for the driver asked; None where nothing is asked or all is there already.
 
-    The pins that a run is about to write count already. Holds are passed over
-    (``--ignore-hold``): ours are lifted for a planned move. A simulation takes no lock.
+    The pins that a run is about to write count already. Holds are passed over, since ours are
+    lifted for a planned move; which there are is told, so that somebody else's are respected. A
+    simulation takes no lock.
     """
     asked = request.get("driver") or {}
     names = [str(name) for name in asked.get("packages", ())]
@@ -206,13 +208,17 @@ def simulation(request: Request) -> dict[str, Any] | None:
         pins.flush()
         option = f"Dir::Etc::Preferences={pins.name}"
         status, out, err = run_tool(
-            [*SIMULATE, "-o", option, "install", "--", *names], _limit(request)
+            [*SIMULATE, "-o", option, "install", "--", *names], limit(request)
         )
         shown, offers, _ = run_tool(
-            ["apt-cache", "-o", option, "show", "--no-all-versions", "--", *names], _limit(request)
+            ["apt-cache", "-o", option, "show", "--no-all-versions", "--", *names], limit(request)
         )
+    held, holds, err_holds = run_tool(["apt-mark", "showhold"], limit(request))
+    if held != 0:
+        raise Unlearned(f"apt-mark failed with {held}: {err_holds.strip()[:200]}")
     return {
         "asked": names,
+        "held": holds.split(),
         "rc": status,
         "out": out[:LONGEST],
         "err": err[:LONGEST],
@@ -230,12 +236,9 @@ def _preferences() -> str:
 
 def _as_asked(names: list[str], branch: int, found: Mapping[str, Any]) -> bool:
     installed = {name for name, package in found.items() if package["status"] == "installed"}
-    branches = {branch_of(found[name]["version"]) for name in installed if tied_to_driver(name)}
+    present = [name for name, package in found.items() if package["status"] != "config-files"]
+    branches = {branch_of(found[name]["version"]) for name in present if tied_to_driver(name)}
     return installed.issuperset(names) and branches <= {branch, None}
-
-
-def _limit(request: Request) -> float:
-    return float(request.get("limit_s", 10))
 
 
 LOOKS: dict[str, Callable[[Request], Any]] = {

@@ -2,7 +2,8 @@
 
 Keys of the answer::
 
-    "toolkits": {path: {"link": target|null, "owners": [packages], "version": "12.4"|null}}
+    "toolkits": {path: {"link": target|null, "owners": [packages], "version": "12.4"|null,
+                         "is_toolkit": true}}
     "alternative": {"value": path|null, "status": "auto"|"manual"|null, "choices": [paths]}
     "nvcc": {"path": "…", "release": "12.4", "build": "12.4.131"}|null
     "cuda_proof": {"nvcc": "…", "build": "…", "architectures": ["sm_70"]}|null
@@ -10,16 +11,17 @@ Keys of the answer::
 """
 
 # Paths are handled with os.path: pathlib would double what the agent imports at start.
-# ruff: noqa: PTH112, PTH114, PTH115, PTH119, PTH207
+# ruff: noqa: PTH110, PTH112, PTH114, PTH115, PTH119, PTH207
 from __future__ import annotations
 
 import glob
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from .platform_request import Request, limit
 from .probe_tools import Unlearned, run_tool
 
 PROOF = "/var/lib/voltfleet/proofs/cuda.json"
@@ -28,8 +30,7 @@ PATH_FILES = (
     *("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/zsh/zprofile"),
     *("/etc/profile.d/*.sh", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf"),
 )
-ROOT = re.compile(r"/usr/local/cuda(?:-\d+(?:\.\d+)*)?(?![\w.-])")
-Request = Mapping[str, Any]
+ROOT = re.compile(r"(?<![\w./-])/usr/local/cuda(?:-\d+(?:\.\d+)*)?(?![\w.-])")
 
 
 def toolkits(request: Request, pattern: str = "/usr/local/cuda*") -> dict[str, Any]:
@@ -38,12 +39,23 @@ def toolkits(request: Request, pattern: str = "/usr/local/cuda*") -> dict[str, A
     A folder without an owner comes from NVIDIA's .run installer, or by hand.
     """
     paths = [path for path in sorted(glob.glob(pattern)) if os.path.isdir(path)]
-    owners = owners_of(paths, _limit(request))
+    owners = owners_of(paths, limit(request))
     found: dict[str, Any] = {}
     for path in paths:
         link = os.readlink(path) if os.path.islink(path) else None
-        found[path] = {"link": link, "owners": owners[path], "version": version_of(path)}
+        found[path] = {
+            "link": link,
+            "owners": owners[path],
+            "version": version_of(path),
+            "is_toolkit": is_toolkit(path),
+        }
     return found
+
+
+def is_toolkit(path: str) -> bool:
+    """Whether a folder is a toolkit, and not something of a user's that is named like one."""
+    marks = ("bin/nvcc", "version.json", "version.txt", "bin/cuda-uninstaller")
+    return any(os.path.exists(f"{path}/{mark}") for mark in marks)
 
 
 def owners_of(paths: list[str], limit_s: float) -> dict[str, list[str]]:
@@ -84,7 +96,7 @@ def version_of(root: str) -> str | None:
 
 def alternative(request: Request) -> dict[str, Any]:
     """Where update-alternatives lets /usr/local/cuda point; no value where it manages none."""
-    status, out, err = run_tool(["update-alternatives", "--query", "cuda"], _limit(request))
+    status, out, err = run_tool(["update-alternatives", "--query", "cuda"], limit(request))
     if status != 0 and "no alternatives" not in err:
         raise Unlearned(f"update-alternatives failed with {status}: {err.strip()[:200]}")
     return parse_alternative(out)
@@ -105,7 +117,7 @@ def nvcc(request: Request) -> dict[str, Any] | None:
     path = str((request.get("toolkit") or {}).get("nvcc", ""))
     if not path or not os.access(path, os.X_OK):
         return None
-    status, out, err = run_tool([path, "--version"], _limit(request))
+    status, out, err = run_tool([path, "--version"], limit(request))
     version = parse_nvcc(out) if status == 0 else None
     if version is None:
         raise Unlearned(f"{path} --version failed with {status}: {(err or out).strip()[:200]}")
@@ -135,7 +147,7 @@ def path_lines(request: Request) -> dict[str, Any]:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines += parse_path_lines(path, file.read())
     named = sorted({line["file"] for line in lines})
-    owners = owners_of(named, _limit(request))
+    owners = owners_of(named, limit(request))
     return {"lines": [line for line in lines if not owners[line["file"]]]}
 
 
@@ -146,10 +158,6 @@ def parse_path_lines(path: str, text: str) -> list[dict[str, Any]]:
         for number, line in enumerate(text.splitlines(), 1)
         if not line.lstrip().startswith("#") and (found := ROOT.search(line))
     ]
-
-
-def _limit(request: Request) -> float:
-    return float(request.get("limit_s", 10))
 
 
 LOOKS: dict[str, Callable[[Request], Any]] = {

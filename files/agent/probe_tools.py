@@ -175,7 +175,7 @@ def _unit(block: str) -> dict[str, Any] | None:
         "load": said["LoadState"],
         "active": active,
         "sub": said["SubState"],
-        "enabled": said["UnitFileState"],
+        "enabled": said.get("UnitFileState", ""),
         "need_reload": said["NeedDaemonReload"] == "yes",
         "pid": pid,
         "stamp": stamp,

@@ -36,6 +36,11 @@ def folder(root: str, fingerprint: str) -> Path:
     return Path(root) / "releases" / fingerprint
 
 
+def named(place: Path) -> str:
+    """A release's name for people, also while it is being made."""
+    return place.name.removesuffix(".new")
+
+
 def observe(root: str, fingerprints: Iterable[str]) -> dict[str, Any]:
     """The probe's answer about the releases below a root; a stat per file.
 
@@ -116,17 +121,17 @@ def prove(
     for target in targets:
         program = place / "bin" / target
         if not program.is_file():
-            raise ActionError(f"release {place.name}: bin/{target} was not made")
+            raise ActionError(f"release {named(place)}: bin/{target} was not made")
         _libraries_inside(place, program)
         version = version or _said(place, program, "--version").splitlines()[0].strip()
         known[target] = sorted(set(FLAG.findall(_said(place, program, "--help"))))
     if "llama-server" in known:
-        knows(place.name, known["llama-server"], flags, hints)
+        knows(named(place), known["llama-server"], flags, hints)
     for name in architectures:
         if not knows_architecture(place, name):
             raise ActionError(
-                f"release {place.name} ({version}) does not know the model architecture {name!r}: "
-                "pin newer llama.cpp sources"
+                f"release {named(place)} ({version}) does not know the model architecture "
+                f"{name!r}: pin newer llama.cpp sources"
             )
     return {"version": version, "flags": known}
 
@@ -244,7 +249,7 @@ def _said(place: Path, program: Path, flag: str) -> str:
     if ended.returncode != 0:
         lines = ended.stdout.strip().splitlines() or ["no message"]
         raise ActionError(
-            f"release {place.name}: {program.name} {flag} ended with status {ended.returncode}: "
+            f"release {named(place)}: {program.name} {flag} ended with status {ended.returncode}: "
             f"{lines[-1]}"
         )
     return ended.stdout
@@ -257,10 +262,10 @@ def _libraries_inside(place: Path, program: Path) -> None:
     for name, path in re.findall(r"^\s*(\S+) => (\S+|not found)", traced, re.M):
         if path == "not":
             raise ActionError(
-                f"release {place.name}: {program.name} needs {name}, which is missing"
+                f"release {named(place)}: {program.name} needs {name}, which is missing"
             )
         if (place / "lib" / name).exists() and inside not in Path(path).resolve().parents:
-            raise ActionError(f"release {place.name}: {program.name} takes {name} from {path}")
+            raise ActionError(f"release {named(place)}: {program.name} takes {name} from {path}")
 
 
 def _run(place: Path, argv: list[str], more: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -278,9 +283,9 @@ def _run(place: Path, argv: list[str], more: dict[str, str]) -> subprocess.Compl
         )
     except subprocess.TimeoutExpired as error:
         raise ActionError(
-            f"release {place.name}: {argv[0]} did not end in {PROGRAM_S} s"
+            f"release {named(place)}: {argv[0]} did not end in {PROGRAM_S} s"
         ) from error
     except OSError as error:
         raise ActionError(
-            f"release {place.name}: {argv[0]} can't be run: {error.strerror}"
+            f"release {named(place)}: {argv[0]} can't be run: {error.strerror}"
         ) from error

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .gguf import GgufError, Header, PassedOver, read_header
+from .gguf import Header, PassedOver, read_header
+from .gguf_reader import GgufError
 
 
 def matches(value: Any, required: Any) -> bool:

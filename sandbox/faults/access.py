@@ -12,7 +12,7 @@ from sandbox.faults import fault, script
 from sandbox.settings import Settings
 from sandbox.state import Host
 
-PASSWORD = "sandbox"  # noqa: S105 (of a throw-away user that has no password login)
+PASSWORD = "sandbox"  # of a throw-away user that cannot log in with one
 
 
 @fault(

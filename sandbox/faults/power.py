@@ -17,7 +17,9 @@ def kill(settings: Settings, host: Host, args: list[str]) -> None:
     cgroups.kill(cgroups.host(settings, host.name))
 
 
-@fault("pause", help="freeze all processes: connections stay open and nobody answers", undo="resume")
+@fault(
+    "pause", help="freeze all processes: connections stay open and nobody answers", undo="resume"
+)
 def pause(settings: Settings, host: Host, args: list[str]) -> None:
     """The kernel still accepts connections, so ssh hangs instead of failing."""
     machine.leader(settings, host.name)

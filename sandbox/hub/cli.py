@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sandbox import services
+from sandbox import sources as source_archive
+from sandbox.errors import SandboxError
 from sandbox.hub import faults
-from sandbox.hub.store import Store
+from sandbox.hub.store import Entry, Store
 from sandbox.settings import HUB_PORT, Settings, load
 
+TINY_PATH = "voltfleet/tiny/resolve/main/tiny.gguf"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -25,8 +29,8 @@ def url(settings: Settings) -> str:
 def start(settings: Settings) -> bool:
     """Start the hub unless it runs. True when it was started."""
     settings.hub.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "sandbox.hub.server", "--folder", settings.hub]
-    command += ["--run", settings.run, "--address", settings.gateway, "--port", str(HUB_PORT)]
+    command = [sys.executable, "-m", "sandbox.hub.server", "--folder", str(settings.hub)]
+    command += ["--run", str(settings.run), "--address", settings.gateway, "--port", str(HUB_PORT)]
     return services.start(settings, "hub", HUB_PORT, command, cwd=REPOSITORY)
 
 
@@ -47,6 +51,29 @@ def access_log(settings: Settings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def add_tiny(
+    settings: Settings, as_path: str = TINY_PATH, seed: int = 0, pairs: list[str] | None = None
+) -> Entry:
+    """Make the tiny model and put it on the hub.
+
+    Raises SandboxError when the gguf package is missing or a pair is not key=value.
+    """
+    try:
+        from sandbox import tiny_model  # numpy and gguf: only who makes a model needs them
+    except ImportError as error:
+        raise SandboxError(
+            f"The tiny model needs the Python package {error.name}: run `make setup`."
+        ) from error
+    settings.run.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=settings.run) as scratch:
+        file = Path(scratch) / "tiny.gguf"
+        try:
+            tiny_model.write(file, seed=seed, extra=tiny_model.parse(pairs or []))
+        except ValueError as error:
+            raise SandboxError(f"The tiny model cannot be made: {error}.") from error
+        return Store(settings.hub).add(file, as_path)
+
+
 @click.group()
 def hub() -> None:
     """Files, faults and access log of the model hub."""
@@ -61,6 +88,26 @@ def add(file: Path, as_path: str) -> None:
     store = Store(settings.hub)
     entry = store.add(file, as_path)
     click.echo(f"{url(settings)}/{entry.url_path} sha256 {store.digest(entry.file)}")
+
+
+@hub.command()
+@click.argument("as_path", default=TINY_PATH)
+@click.option("--seed", default=0, show_default=True, help="Another seed gives other weights.")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Add a metadata key.")
+def tiny(as_path: str, seed: int, pairs: tuple[str, ...]) -> None:
+    """Make the tiny model and put it on the hub (default: voltfleet/tiny)."""
+    settings = load()
+    entry = add_tiny(settings, as_path, seed, list(pairs))
+    click.echo(f"{url(settings)}/{entry.url_path} sha256 {Store(settings.hub).digest(entry.file)}")
+
+
+@hub.command()
+def sources() -> None:
+    """Fetch llama.cpp's sources (77 MB, first time only) and put them on the hub."""
+    settings = load()
+    store = Store(settings.hub)
+    file = source_archive.ensure(settings)
+    click.echo(f"{url(settings)}/{source_archive.URL_PATH} sha256 {store.digest(file)}")
 
 
 @hub.command("list")

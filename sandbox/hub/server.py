@@ -18,7 +18,9 @@ from sandbox.hub.faults import Fault, Switches
 from sandbox.hub.store import Entry, Store
 
 BLOCK = 64 * 1024
-HTML = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in.</body></html>\n"
+HTML = (
+    b"<!DOCTYPE html><html><head><title>Sign in</title></head><body>Please sign in.</body></html>\n"
+)
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:{sha}\nsize {size}\n"
 _RANGE = re.compile(r"^bytes=(\d*)-(\d*)$")
 _LISTING = re.compile(r"^/([^/]+)/([^/]+)/sha256$")
@@ -52,11 +54,11 @@ class Handler(BaseHTTPRequestHandler):
     status = 0
     sent = 0
 
-    def do_GET(self) -> None:  # noqa: N802 (the name is http.server's)
+    def do_GET(self) -> None:
         """Answer with content."""
         self._answer(body=True)
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         """Answer with headers only."""
         self._answer(body=False)
 

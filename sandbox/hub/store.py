@@ -12,9 +12,7 @@ from typing import Any
 
 from sandbox.errors import SandboxError
 
-_RESOLVE = re.compile(
-    r"^(?P<org>[^/]+)/(?P<model>[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)$"
-)
+_RESOLVE = re.compile(r"^(?P<org>[^/]+)/(?P<model>[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)$")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,12 @@ import subprocess
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-UNITS = ("state", "core", "readings", "processes", "links", "control", "internal")
-FLAGS = ("-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Wno-override-init")
-FLAGS += ("-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1", "-Wl,--build-id=none")
+UNITS = ("state", "core", "pci", "readings", "processes", "links", "control", "internal")
+FLAGS = [
+    *("-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Wno-override-init", "-Werror"),
+    *("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"),
+    "-Wl,--build-id=none",
+]
 
 
 class BuildError(Exception):

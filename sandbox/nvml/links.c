@@ -195,7 +195,7 @@ static ull speed(int g, uint link) /* MB/s */
 
 /* Numbers of NVML_FI_DEV_*: retired pages 29 to 31 and 92, 93; then of links: error counters 32
  * to 59 (six links and their total, per counter), speeds 84 to 90, count 91, and from 161 on
- * what asks for one link in the field's scope. */
+ * what asks for one link in the field's scope; power from 185 on. */
 static ret_t field(int g, field_t *f)
 {
     uint id = f->field, link = f->scope;
@@ -203,6 +203,11 @@ static ret_t field(int g, field_t *f)
     if (id == 31 || id == 92 || id == 93)
         return state_get(&f->value.wide, "gpu%d.retired.pending", g);
     if (id == 94) return state_get(&f->value.wide, "gpu%d.pcie.replays", g);
+    if (id >= 185 && id <= 192) { /* power in mW; scope 0 is the GPU */
+        static const char *const keys[] = {"usage", "usage", "min", "max", "default", "limit",
+                                           "none", "limit"};
+        return link ? NOT_SUPPORTED : state_get(&f->value.wide, "gpu%d.power.%s", g, keys[id - 185]);
+    }
     if (!state_text("gpu%d.link0.state", g)) return NOT_SUPPORTED;
     if (id == 91) { f->value.number = MAX_LINKS; return OK; }
     if (id >= 32 && id <= 59) {

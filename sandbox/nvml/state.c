@@ -107,10 +107,10 @@ static int settle(void)
     const char *boot = state_text("boot");
     int booted = boot && boot_stamp(stamp, sizeof stamp) && strcmp(boot, stamp);
     if (booted) {
-        int first = !strcmp(boot, "none");
-        put("boot", stamp);
         changed = 1;
-        for (int g = 0; !first && g < state_number(0, "gpu.count"); g++) {
+        booted = strcmp(boot, "none"); /* else the first use, of what the file says as it is */
+        put("boot", stamp);
+        for (int g = 0; booted && g < state_number(0, "gpu.count"); g++) {
             apply_pending(g);
             snprintf(key, sizeof key, "gpu%d.persistence", g);
             if (find(key) >= 0) put(key, "0");

@@ -69,7 +69,7 @@ def ask(
 ) -> list[dict[str, Any]]:
     """All lines of an answer; `given` replaces the whole standard input, `files` the agent."""
     if given is None:
-        given = bundle.payload(request)
+        given = bundle.payload(request, verb)
         if files is not None:
             given = f"{bundle.program_line(files)}\n{json.dumps(request)}\n"
     process = start(verb, **options)

@@ -35,6 +35,25 @@ def test_the_digest_follows_the_sources(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(len(digest) == 64 for digest in digests)
 
 
+def test_a_verb_travels_with_what_it_imports() -> None:
+    files = {
+        "__init__.py": b"",
+        "__main__.py": b"from . import actions",
+        "wire.py": b"import json",
+        "probe.py": b"from .a import x\nfrom . import b\ndef f():\n    from . import late\n",
+        "a.py": b"from .deep.c import y",
+        "deep/c.py": b"",
+        "b.py": b"from . import probe",
+        "late.py": b"",
+        "actions.py": b"from . import other",
+        "other.py": b"",
+    }
+    left_out = {"actions.py", "other.py"}
+    assert set(bundle.needed_by("probe", files)) == set(files) - left_out
+    assert set(bundle.needed_by("apply", files)) == set(files)
+    assert bundle.payload({}, "probe") != bundle.payload({}, "apply") == bundle.payload({})
+
+
 @given(st.dictionaries(st.sampled_from(["__init__.py", "a.py", "b/__init__.py"]), st.text()))
 def test_any_source_survives_the_line(sources: dict[str, str]) -> None:
     line = bundle.program_line({name: text.encode() for name, text in sources.items()})

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from files.agent import check, gguf, profiles, sound
+from files.agent.gguf_reader import GgufError
 from tests.unit import gguf_bytes as g
 
 DATA = Path(__file__).parent / "data" / "gguf"
@@ -32,7 +33,7 @@ def written(folder: Path, content: bytes, name: str = "m.gguf") -> Path:
 
 def fault(folder: Path, content: bytes) -> str:
     """What the reader says about a bad file."""
-    with pytest.raises(gguf.GgufError) as caught:
+    with pytest.raises(GgufError) as caught:
         gguf.read_header(written(folder, content))
     return str(caught.value)
 
@@ -261,7 +262,7 @@ def test_any_bytes_after_the_magic(tmp_path: Path, rest: bytes) -> None:
     path = written(tmp_path, b"GGUF" + struct.pack("<I", 3) + rest)
     try:
         header = gguf.read_header(path)
-    except gguf.GgufError as error:
+    except GgufError as error:
         assert str(error)
     else:
         assert header.data_offset <= header.size

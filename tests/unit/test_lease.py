@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +165,6 @@ def test_a_failing_apply_gives_the_host_back(path: str) -> None:
 
 
 def test_a_probe_looking_does_not_disturb_a_taker(path: str) -> None:
-    import fcntl
-    import threading
 
     file = lease._take(path)
     lease._give_back(file)
@@ -177,7 +178,7 @@ def test_a_removed_lease_file_is_not_taken_for_the_lease(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease._give_back(lease._take(path))
-    lock = lease.fcntl.flock
+    lock = fcntl.flock
     removed: list[str] = []
 
     def removed_meanwhile(file: int, how: int) -> None:
@@ -186,9 +187,9 @@ def test_a_removed_lease_file_is_not_taken_for_the_lease(
             removed.append(path)
             Path(path).unlink()
 
-    monkeypatch.setattr(lease.fcntl, "flock", removed_meanwhile)
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
     file = lease._take(path)
-    assert Path(path).stat().st_ino == lease.os.fstat(file).st_ino
+    assert Path(path).stat().st_ino == os.fstat(file).st_ino
     lease._give_back(file)
 
 
@@ -205,12 +206,12 @@ def test_a_link_in_its_place_is_refused(path: str, tmp_path: Path) -> None:
 def test_what_a_holder_wrote_in_part_is_nothing(path: str) -> None:
     file = lease._take(path)
     assert lease.busy(path) == {}
-    lease.os.pwrite(file, b'{"run": "r1"', 0)
+    os.pwrite(file, b'{"run": "r1"', 0)
     assert lease.busy(path) == {}
     lease._say(file, {"run": "r1", "doing": "x" * 100})
     lease._say(file, {"run": "r1"})
     assert lease.busy(path) == {"run": "r1"}
-    lease.os.pwrite(file, b'{"run": "r1", "doing": "x"}\n{"the rest of what was there": 1}\n', 0)
+    os.pwrite(file, b'{"run": "r1", "doing": "x"}\n{"the rest of what was there": 1}\n', 0)
     assert lease.busy(path) == {"run": "r1", "doing": "x"}
     lease._give_back(file)
     working = lease._take(lease.apply_path(path))

@@ -44,6 +44,8 @@ def test_what_is_not_there_is_null(tmp_path: Path) -> None:
             "users": ["no-such-user"],
             "sysctls": ["no.such.key"],
             "modules": ["no-such-module"],
+            "releases": {gone: ["f1"]},
+            "models": {"m": {"root": gone, "revision": "r", "files": {}}},
         }
     )
     assert state["files"] == {gone: None, below_a_file: None}
@@ -52,6 +54,8 @@ def test_what_is_not_there_is_null(tmp_path: Path) -> None:
     assert state["users"] == {"no-such-user": None}
     assert state["sysctls"] == {"no.such.key": None}
     assert state["modules"] == {"no-such-module": {"loaded": False, "options": {}}}
+    assert state["releases"][gone]["current"] is None
+    assert state["models"]["m"]["current"] is None
 
 
 def test_what_is_there_is_described(tmp_path: Path) -> None:
@@ -168,7 +172,7 @@ def test_a_hanging_path_costs_only_itself() -> None:
 
 
 def test_more_hanging_paths_than_threads_still_end_in_time() -> None:
-    paths = {f"/{number}/dead": {} for number in range(20)}
+    paths: dict[str, Any] = {f"/{number}/dead": {} for number in range(20)}
     state = asked({"deadline_s": 1, "files": paths}, files=hanging("dead"))
     assert state["files"] == {path: {"unknown": "timed out after 0.95 s"} for path in paths}
 

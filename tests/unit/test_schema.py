@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from pathlib import Path
 
@@ -124,3 +125,22 @@ def test_patterns_are_whole_and_used(pattern: str) -> None:
 def test_patterns(pattern: str, good: list[str], bad: list[str]) -> None:
     assert all(re.match(pattern, text) for text in good)
     assert not any(re.match(pattern, text) for text in bad)
+
+
+def test_sandbox_data_name_what_the_sandbox_serves(tmp_path: Path) -> None:
+    sources = pytest.importorskip("sandbox.sources")
+    tiny_model = pytest.importorskip("sandbox.tiny_model")
+    data = data_files.read(GROUP_DATA / "sandbox.py")
+    assert data["llama_cpp_source"]["sha256"] == sources.ARCHIVE_SHA256
+    assert data["llama_cpp_source"]["url"] == f"{{model_hub_url}}/{sources.URL_PATH}"
+    tiny_model.write(tmp_path / "tiny.gguf", seed=0, extra=tiny_model.parse([]))
+    content = (tmp_path / "tiny.gguf").read_bytes()
+    (file,) = data["models"]["tiny"]["files"]
+    assert file["size"] == len(content)
+    assert file["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_both_roles_build_the_same_commit() -> None:
+    commit = data_files.read(GROUP_DATA / "llama_cpp.py")["llama_cpp_source"]["commit"]
+    sandbox = data_files.read(GROUP_DATA / "sandbox.py")["llama_cpp_source"]["url"]
+    assert commit[:9] in sandbox
