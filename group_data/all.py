@@ -1,9 +1,9 @@
 """What every host is, unless its role (another file here) or its inventory entry says otherwise.
 
 Precedence, highest first: --data, the host's inventory entry, its groups (the last of the inventory
-file before the first), this file. A value replaces the whole value: dictionaries are not merged. Every variable
-there is stands here with its default; docs/variables.md has their types and limits. Ids like G13
-are rows of the documented state (docs/deviations.md).
+file before the first), this file. A value replaces the whole value: dictionaries are not merged.
+Every variable there is stands here with its default; docs/variables.md has their types and limits.
+Ids like G13 are rows of the documented state (docs/deviations.md).
 """
 
 # --- the run -----------------------------------------------------------------------------------
@@ -19,6 +19,10 @@ lease_wait_s = 600
 
 # Seconds to wait for another apt or dpkg; its lock is never removed.
 apt_lock_wait_s = 300
+
+# Folder on the controller that paths of secrets start from; relative: in this repository, where
+# git ignores it. Make a key: umask 077; openssl rand -hex 32 > .voltfleet/secrets/NAME
+secrets_folder = ".voltfleet/secrets"
 
 # Operating systems a run may change, "id version" as in /etc/os-release (G1).
 supported_os = ["debian 13", "debian 12", "ubuntu 22.04", "ubuntu 24.04"]

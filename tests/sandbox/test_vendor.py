@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import settings
+from sandbox import profiles, settings
 from sandbox.nvml import state as sim
 from sandbox.vendor import build, kernel
 from sandbox.vendor.deb import Link
@@ -267,6 +267,20 @@ def test_host_files_hold_the_cards_below_a_switch(tmp_path: Path) -> None:
         assert (above / "device").read_text() == "0x8749\n"  # PEX8749
     assert len({(devices / card.pci).resolve().parent.parent for card in CARDS}) == 1
     assert sim.read(tmp_path / "gpus.state")["gpu.count"] == "4"
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_every_profile_has_its_cards(name: str) -> None:
+    profile = profiles.load(name)
+    files = kernel.for_profile("host", profile)
+    for gpu in profile.gpus:
+        assert isinstance(files[f"pci/devices/{gpu.pci}"], Link)
+    text = files["gpus.state"]
+    assert isinstance(text, bytes)
+    for number, gpu in enumerate(profile.gpus):
+        assert f"gpu{number}.name = {gpu.model}\n".encode() in text
+    links = text.count(b".remote = ")
+    assert links == 2 * sum(pair.links for pair in profile.nvlinks)
 
 
 def test_layer_files_are_complete() -> None:
