@@ -26,6 +26,7 @@ class HostReport:
     started: float = field(default_factory=time.time)
     ended: float = field(default_factory=time.time)
     begun: bool = False  # a change was tried: not a dry run, not declined
+    interrupted: bool = False  # the run ended before its last operation
 
     @property
     def count(self) -> int:
@@ -37,6 +38,8 @@ class HostReport:
             return "failed"
         if self.planned and not self.begun:
             return "planned"
+        if self.interrupted:
+            return "interrupted"
         return "changed" if self.changed else "no change"
 
 
@@ -74,7 +77,7 @@ class RunReport:
         """One line per host for people."""
         width = max((len(name) for name in self.hosts), default=0)
         return [
-            f"{name:<{width}}  {entry.state:<9}  {entry.count:>3} changes  "
+            f"{name:<{width}}  {entry.state:<11}  {entry.count:>3} changes  "
             f"{entry.ended - entry.started:6.1f} s"
             + (f"  {entry.failed[0]}" if entry.failed else "")
             for name, entry in sorted(self.hosts.items())

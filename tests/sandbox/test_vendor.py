@@ -170,6 +170,26 @@ def test_nvidia_smi_shows_links_and_topology(smi: Smi) -> None:
     assert re.findall(r"Link \d: (\S+)", links) == ["25.781"] * 2 + ["<inactive>"] + ["25.781"] * 3
 
 
+def test_topology_levels_and_cards_without_links(driver: Path, tmp_path: Path) -> None:
+    smi = Smi(driver, tmp_path / "gpus.state")
+    cards = [sim.Card(bus, "10de:1db6") for bus in BUSES]
+    levels = {(0, 1): "pix", (0, 2): "phb", (0, 3): "sys", (1, 2): "pxb", (1, 3): "node"}
+    state = sim.compose("pcie", cards, (), levels)
+    sim.write(smi.file, {**state, "driver.version": "580.95.05"})
+    rows = [line.split("\t")[1:5] for line in smi.run("topo", "-m").stdout.splitlines()[1:3]]
+    assert rows == [[" X ", "PIX", "PHB", "SYS"], ["PIX", " X ", "PXB", "NODE"]]
+    inactive = "Unable to retrieve NVLink information as all links are inActive"
+    assert smi.run("nvlink", "-s").stdout.count(inactive) == 4
+
+
+def test_lost_card(smi: Smi) -> None:
+    with sim.change(smi.file) as state:
+        state["gpu1.lost"] = "1"
+    done = smi.run("-L")
+    assert done.returncode == 15 and "GPU is lost" in done.stdout
+    assert done.stdout.count("Tesla V100") == 3
+
+
 def test_everything_nvidia_smi_asks_for_is_answered(smi: Smi) -> None:
     full = smi.run("-q")
     assert full.returncode == 0
