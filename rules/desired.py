@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# On hosts: archives on their way and what builds keep; root's alone.
+CACHE = "/var/cache/voltfleet"
+
 
 @dataclass(frozen=True)
 class Package:
