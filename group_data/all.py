@@ -63,7 +63,7 @@ llama_cpp_build_jobs = 0
 # The model hub, or a mirror of it.
 model_hub_url = "https://huggingface.co"
 
-# File on the controller (mode 0600, from secrets_folder) that holds the hub's token, for models that
+# File on the controller (0600, from secrets_folder) that holds the hub's token, for models that
 # are not public (G11); "": none. Hosts keep it in /etc/voltfleet/hub-token, for root alone.
 model_hub_token_file = ""
 
