@@ -11,6 +11,7 @@ from typing import Any
 
 from rules.describe import Path
 from rules.schema import HostConfig, InstanceSpec, ModelSpec
+from rules.schema_platform import impossible
 from rules.values import PATTERN_WORDS, URL
 
 # llama-server flags with a variable of their own: given twice, nobody knows which one counts.
@@ -45,7 +46,12 @@ class Clash:
 
 def clashes(config: HostConfig) -> list[Clash]:
     """Everything impossible in one host's data, in the order of the variables."""
-    checks: tuple[Callable[[HostConfig], Iterator[Clash]], ...] = (_accounts, _models, _instances)
+    checks: tuple[Callable[[HostConfig], Iterator[Clash]], ...] = (
+        _accounts,
+        _platform,
+        _models,
+        _instances,
+    )
     return [clash for check in checks for clash in check(config)]
 
 
@@ -67,6 +73,11 @@ def _accounts(config: HostConfig) -> Iterator[Clash]:
             "root",
             "servers do not run as root; name a user of their own, like 'voltfleet'",
         )
+
+
+def _platform(config: HostConfig) -> Iterator[Clash]:
+    for path, value, why in impossible(config):
+        yield Clash(path, value, why)
 
 
 def _models(config: HostConfig) -> Iterator[Clash]:
