@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pyinfra.api.host import Host
@@ -14,7 +13,7 @@ from pyinfra.api.operation import operation
 
 from facts import remote
 from facts.host import desired_of, observe
-from operations import release_cache
+from operations import release_cache, sending
 from operations.converge import Stopped, apply, converge
 from rules.change import Change
 from rules.desired import Release
@@ -22,7 +21,7 @@ from rules.desired import Release
 # On the host; root's alone, so that nobody can change an archive between receipt and unpacking.
 HOST_FOLDER = "/var/cache/voltfleet"
 # Seconds that a release of 100 MB may take over a bad line.
-TRANSFER_TIMEOUT_S = 3600
+PACK_TIMEOUT_S = 3600
 
 
 @operation()
@@ -52,14 +51,7 @@ def _ship(host: Host, change: Change, release: Release, sha256: str) -> None:
     """Send the kept archive and have the host unpack and prove it."""
     path = release_cache.archive(release.fingerprint)
     there = f"{HOST_FOLDER}/{path.name}"
-    host.log(f"  release {release.fingerprint}: sending {path.stat().st_size / 1e6:.0f} MB")
-    remote.call(
-        host,
-        "receive",
-        {"path": there, "sha256": sha256, "size": path.stat().st_size},
-        timeout_s=TRANSFER_TIMEOUT_S,
-        tail=_chunks(path),
-    )
+    sending.send(host, path, there, sha256, f"release {release.fingerprint}")
     unpack = {
         **(change.action or {}),
         "do": "release.unpack",
@@ -83,14 +75,8 @@ def _collect(host: Host, release: Release) -> None:
             stream.write(chunk)
 
         remote.call(
-            host, "pack", request, timeout_s=TRANSFER_TIMEOUT_S, on_line=on_line, keep=False
+            host, "pack", request, timeout_s=PACK_TIMEOUT_S, on_line=on_line, keep=False
         )
     if received.stat().st_size == 0:
         raise Stopped(f"release {release.fingerprint}: the host sent an empty archive")
     release_cache.keep(release.fingerprint, received, digest.hexdigest())
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while chunk := stream.read(remote.CHUNK):
-            yield chunk

@@ -130,6 +130,17 @@ def states(wanted: Platform, observed: Observed) -> list[State]:
     return found
 
 
+def out_of_service(wanted: Platform, observed: Observed) -> bool:
+    """Whether the driver serves no program on this host, and no change of this run makes it:
+    there is no card, or only a reboot helps and none is allowed."""
+    part, unknown = _learned(wanted, observed)
+    if unknown or wanted.driver is None:
+        return False
+    if not part["gpus"]["devices"]:
+        return True
+    return bool(reboot.reasons(wanted.driver, part)) and not wanted.reboots.allowed
+
+
 def _learned(wanted: Platform, observed: Observed) -> tuple[dict[str, Any], dict[str, str]]:
     """What the probe learned, and what it did not, with the reasons."""
     keys: dict[str, None] = {}
