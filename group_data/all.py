@@ -1,9 +1,9 @@
 """What every host is, unless its role (another file here) or its inventory entry says otherwise.
 
 Precedence, highest first: --data, the host's inventory entry, its groups (the last of the inventory
-file before the first), this file. A value replaces the whole value: dictionaries are not merged. Every variable
-there is stands here with its default; docs/variables.md has their types and limits. Ids like G13
-are rows of the documented state (docs/deviations.md).
+file before the first), this file. A value replaces the whole value: dictionaries are not merged.
+Every variable there is stands here with its default; docs/variables.md has their types and limits.
+Ids like G13 are rows of the documented state (docs/deviations.md).
 """
 
 # --- the run -----------------------------------------------------------------------------------

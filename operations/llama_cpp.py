@@ -74,9 +74,7 @@ def _collect(host: Host, release: Release) -> None:
             digest.update(chunk)
             stream.write(chunk)
 
-        remote.call(
-            host, "pack", request, timeout_s=PACK_TIMEOUT_S, on_line=on_line, keep=False
-        )
+        remote.call(host, "pack", request, timeout_s=PACK_TIMEOUT_S, on_line=on_line, keep=False)
     if received.stat().st_size == 0:
         raise Stopped(f"release {release.fingerprint}: the host sent an empty archive")
     release_cache.keep(release.fingerprint, received, digest.hexdigest())

@@ -8,7 +8,6 @@ or of another one on this controller, wait for the result.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from pathlib import Path
 import gevent
 from gevent.lock import BoundedSemaphore
 
-CHUNK = 1 << 20
+from operations.sending import sha256_of
 
 _locks: dict[str, BoundedSemaphore] = {}
 
@@ -30,16 +29,6 @@ def folder() -> Path:
 
 def archive(fingerprint: str) -> Path:
     return folder() / f"{fingerprint}.tar.gz"
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, as hex; other hosts go on while it is read."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            digest.update(chunk)
-            gevent.sleep(0)
-    return digest.hexdigest()
 
 
 def known_sha256(fingerprint: str) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import gevent
 from pyinfra.api.host import Host
 
 from facts import remote
@@ -27,6 +29,15 @@ def send(host: Host, path: Path, there: str, sha256: str, what: str) -> None:
         timeout_s=TIMEOUT_S,
         tail=_chunks(path),
     )
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, as hex; other hosts go on while it is read."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(path):
+        digest.update(chunk)
+        gevent.sleep(0)
+    return digest.hexdigest()
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

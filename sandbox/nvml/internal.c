@@ -18,12 +18,13 @@ static ret_t fine(void) { return OK; }
 /* 81: handle by index */
 ret_t nvmlDeviceGetHandleByIndex_v2(uint index, nvmlDevice_t *device);
 
-/* 23: topology level of two PCI bus ids */
+/* 23: topology level of two PCI bus ids, counted from 0 for PIX to 4 for SYS */
 static ret_t level(const char *a, const char *b, uint *to)
 {
     int first = sim_find_bus(a), second = sim_find_bus(b);
     if (first < 0 || second < 0) return NOT_FOUND;
-    *to = (uint)sim_level(first, second);
+    int known = sim_level(first, second);
+    *to = known < 10 ? 0 : (uint)(known / 10 - 1);
     return OK;
 }
 

@@ -208,7 +208,13 @@ static ret_t field(int g, field_t *f)
                                            "none", "limit"};
         return link ? NOT_SUPPORTED : state_get(&f->value.wide, "gpu%d.power.%s", g, keys[id - 185]);
     }
-    if (!state_text("gpu%d.link0.state", g)) return NOT_SUPPORTED;
+    if (!state_text("gpu%d.link0.state", g)) {
+        /* a V100 without a connector: the chip's six links are there, all inactive */
+        if (state_number(0, "gpu%d.architecture", g) != 5 || (id != 91 && id != 165))
+            return NOT_SUPPORTED;
+        f->value.number = id == 91 ? MAX_LINKS : 0;
+        return OK;
+    }
     if (id == 91) { f->value.number = MAX_LINKS; return OK; }
     if (id >= 32 && id <= 59) {
         uint which = (id - 32) / 7;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import settings
+from sandbox import profiles, settings
 from sandbox.nvml import state as sim
 from sandbox.vendor import build, kernel
 from sandbox.vendor.deb import Link
@@ -170,6 +170,26 @@ def test_nvidia_smi_shows_links_and_topology(smi: Smi) -> None:
     assert re.findall(r"Link \d: (\S+)", links) == ["25.781"] * 2 + ["<inactive>"] + ["25.781"] * 3
 
 
+def test_topology_levels_and_cards_without_links(driver: Path, tmp_path: Path) -> None:
+    smi = Smi(driver, tmp_path / "gpus.state")
+    cards = [sim.Card(bus, "10de:1db6") for bus in BUSES]
+    levels = {(0, 1): "pix", (0, 2): "phb", (0, 3): "sys", (1, 2): "pxb", (1, 3): "node"}
+    state = sim.compose("pcie", cards, (), levels)
+    sim.write(smi.file, {**state, "driver.version": "580.95.05"})
+    rows = [line.split("\t")[1:5] for line in smi.run("topo", "-m").stdout.splitlines()[1:3]]
+    assert rows == [[" X ", "PIX", "PHB", "SYS"], ["PIX", " X ", "PXB", "NODE"]]
+    inactive = "Unable to retrieve NVLink information as all links are inActive"
+    assert smi.run("nvlink", "-s").stdout.count(inactive) == 4
+
+
+def test_lost_card(smi: Smi) -> None:
+    with sim.change(smi.file) as state:
+        state["gpu1.lost"] = "1"
+    done = smi.run("-L")
+    assert done.returncode == 15 and "GPU is lost" in done.stdout
+    assert done.stdout.count("Tesla V100") == 3
+
+
 def test_everything_nvidia_smi_asks_for_is_answered(smi: Smi) -> None:
     full = smi.run("-q")
     assert full.returncode == 0
@@ -267,6 +287,20 @@ def test_host_files_hold_the_cards_below_a_switch(tmp_path: Path) -> None:
         assert (above / "device").read_text() == "0x8749\n"  # PEX8749
     assert len({(devices / card.pci).resolve().parent.parent for card in CARDS}) == 1
     assert sim.read(tmp_path / "gpus.state")["gpu.count"] == "4"
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_every_profile_has_its_cards(name: str) -> None:
+    profile = profiles.load(name)
+    files = kernel.for_profile("host", profile)
+    for gpu in profile.gpus:
+        assert isinstance(files[f"pci/devices/{gpu.pci}"], Link)
+    text = files["gpus.state"]
+    assert isinstance(text, bytes)
+    for number, gpu in enumerate(profile.gpus):
+        assert f"gpu{number}.name = {gpu.model}\n".encode() in text
+    links = text.count(b".remote = ")
+    assert links == 2 * sum(pair.links for pair in profile.nvlinks)
 
 
 def test_layer_files_are_complete() -> None:

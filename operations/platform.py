@@ -1,0 +1,121 @@
+"""CUDA toolkit, NVIDIA driver and reboots.
+
+A first installation goes on all hosts at once. A move of a driver from one branch to another goes
+host by host in the order of the inventory, each with a gate, and a failure stops the hosts not
+begun; reboots go a bounded number at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+
+from facts.controller import ROOT
+from facts.host import config_of, desired_of, forget, observe
+from operations import reboots, sending
+from operations.converge import Stopped, apply, converge, current_plan
+from operations.report import REPORT
+from operations.turns import Held, Turns
+from rules import plan_driver, plan_platform, reboot
+from rules.change import Change, of_area
+
+# Installing a driver lets others be planned (what DKMS did not build, what is not loaded), and a
+# boot again: each is made once.
+ROUNDS = 6
+MOVE = "move"
+
+_moves = Turns("driver move")
+_reboots = Turns("reboot")
+
+
+@operation()
+def installed() -> Generator[Any, None, None]:
+    """Make the area `platform` of the plan so."""
+    yield from converge("platform", execute=_platform)
+
+
+def _platform(host: Host, changes: list[Change]) -> None:
+    order = [other.name for other in host.state.inventory]
+    try:
+        if not any(_is_move(change.id, change.verb) for change in changes):
+            _converge(host, changes, order)
+            return
+        with _moves.turn(host.name, order, expected=lambda: _movers(host)):
+            _converge(host, changes, order)
+            _gate(host)
+    except Held as held:
+        raise Stopped(str(held)) from held
+
+
+def _is_move(change_id: object, verb: object) -> bool:
+    return (change_id, verb) == (plan_driver.INSTALL, MOVE)
+
+
+def _movers(host: Host) -> Collection[str]:
+    """The hosts of this run whose driver is to be moved and that have not failed before."""
+    active = {other.name for other in host.state.active_hosts}
+    return [
+        name
+        for name, entry in REPORT.hosts.items()
+        if name in active
+        and not entry.failed
+        and any(_is_move(change["id"], change["verb"]) for change in entry.planned)
+    ]
+
+
+def _converge(host: Host, changes: list[Change], order: list[str]) -> None:
+    """Make the changes, look again, make what has become possible, until nothing is left."""
+    made: set[str] = set()
+    for _ in range(ROUNDS):
+        unbooted = [change for change in changes if change.id != reboot.ID]
+        now = unbooted or changes
+        if not now:
+            return
+        again = made & {change.id for change in now}
+        if again:
+            raise Stopped(
+                f"{', '.join(sorted(again))} was made and is to be made again: "
+                f"{'; '.join(change.before for change in now if change.id in again)}"
+            )
+        made |= {change.id for change in now}
+        if unbooted:
+            _send(host, now)
+            apply(host, now)
+        else:
+            with _reboots.turn(host.name, order, config_of(host).reboot_parallel):
+                reboots.reboot(host, now[0])
+        forget(host)
+        changes = of_area(current_plan(host), "platform")
+
+
+def _send(host: Host, changes: list[Change]) -> None:
+    """Send the files of the controller that changes need there: a .deb, a keyring."""
+    for change in changes:
+        action = change.action or {}
+        if not action.get("upload"):
+            continue
+        path = Path(str(action["upload"])).expanduser()
+        path = path if path.is_absolute() else ROOT / path
+        try:
+            sha256 = sending.sha256_of(path)
+        except OSError as error:
+            raise Stopped(f"{path} on the controller cannot be read: {error.strerror}") from error
+        if action["sha256"] not in ("", sha256):
+            raise Stopped(
+                f"{path} on the controller has sha256 {sha256}, expected {action['sha256']}: "
+                "correct one of them"
+            )
+        sending.send(host, path, str(action["file"]), sha256, change.thing)
+
+
+def _gate(host: Host) -> None:
+    """Whether the next host may go: the driver here is of one piece and has its cards."""
+    observed = observe(host)
+    wanted = desired_of(host, observed).platform
+    faults = plan_platform.faults(wanted, observed) if wanted else []
+    if faults:
+        raise Stopped(f"the driver was moved and is not right: {'; '.join(faults)}")
