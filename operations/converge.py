@@ -27,6 +27,7 @@ from operations import lease
 from operations.report import REPORT
 from rules.change import Change, of_area
 from rules.plan import plan, refusals, states
+from rules.reboot import State as HostState
 from rules.validate import Invalid
 
 # Seconds that one area may take on a host: a build of llama.cpp with CUDA on four old cores, or
@@ -58,7 +59,7 @@ def current_plan(host: Host) -> list[Change]:
     if refused:
         raise Stopped("; ".join(refused))
     changes = plan(desired, observed)
-    REPORT.touch(host.name).states = states(desired, observed)
+    _tell_states(host, states(desired, observed))
     host.connector_data[_PLAN] = (observed, changes)
     return changes
 
@@ -79,8 +80,7 @@ def converge(area: str, execute: Execute | None = None) -> Generator[Any, None, 
             yield FunctionCommand(_stop, (str(stop),), {})
         return
     entry = REPORT.touch(host.name)
-    if preparing and not entry.announced:
-        entry.announced = True
+    if preparing and not entry.planned:
         entry.planned = [change.public() for change in changes]
         _announce(host, changes, show_diff=state.config.DIFF)
     if of_area(changes, area):
@@ -192,6 +192,15 @@ def _stop(state: State, host: Host, sentence: str) -> bool:
     return False
 
 
+def _tell_states(host: Host, found: list[HostState]) -> None:
+    """Put what the host is in into the report, and show what was not so before."""
+    entry = REPORT.touch(host.name)
+    for state in found:
+        if state not in entry.states:
+            host.log_styled(state.sentence, fg="yellow", log_func=logger.warning)
+    entry.states = found
+
+
 def _announce(host: Host, changes: list[Change], *, show_diff: bool) -> None:
     """Show a host's plan once, in order, before anything is done."""
     lines = []
@@ -200,8 +209,6 @@ def _announce(host: Host, changes: list[Change], *, show_diff: bool) -> None:
         lines.append(f"{host.print_prefix}  {change.sentence()}{reason}")
         if show_diff and change.diff:
             lines += [f"{host.print_prefix}    {text}" for text in change.diff.splitlines()]
-    for state in REPORT.of(host.name).states:
-        host.log_styled(state.sentence, fg="yellow", log_func=logger.warning)
     if lines:
         count = f"{len(lines)} changes" if not show_diff else f"{len(changes)} changes"
         title = format_text(f"{count} planned, in this order:", bold=True)

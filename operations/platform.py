@@ -13,9 +13,11 @@ from typing import Any
 
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
+from pyinfra.api.state import StateStage
 
 from facts.controller import ROOT
 from facts.host import config_of, desired_of, forget, observe
+from glue.run import asked, this_host
 from operations import reboots, sending
 from operations.converge import Stopped, apply, converge, current_plan
 from operations.report import REPORT
@@ -26,7 +28,7 @@ from rules.change import Change, of_area
 # Installing a driver lets others be planned (what DKMS did not build, what is not loaded), and a
 # boot again: each is made once.
 ROUNDS = 6
-MOVE = "move"
+MOVE = (plan_driver.INSTALL, "move")  # id and verb of a change from another branch
 
 _moves = Turns("driver move")
 _reboots = Turns("reboot")
@@ -35,36 +37,34 @@ _reboots = Turns("reboot")
 @operation()
 def installed() -> Generator[Any, None, None]:
     """Make the area `platform` of the plan so."""
-    yield from converge("platform", execute=_platform)
+    host = this_host()
+    commands = list(converge("platform", execute=_platform))
+    if not commands and host.state.current_stage >= StateStage.Execute:
+        _moves.passes(host.name)
+    yield from commands
 
 
 def _platform(host: Host, changes: list[Change]) -> None:
     order = [other.name for other in host.state.inventory]
     try:
-        if not any(_is_move(change.id, change.verb) for change in changes):
+        if not any((change.id, change.verb) == MOVE for change in changes):
+            _moves.passes(host.name)
             _converge(host, changes, order)
             return
-        with _moves.turn(host.name, order, expected=lambda: _movers(host)):
+        with _moves.turn(host.name, order, expected=lambda: _expected(host)):
             _converge(host, changes, order)
             _gate(host)
     except Held as held:
         raise Stopped(str(held)) from held
 
 
-def _is_move(change_id: object, verb: object) -> bool:
-    return (change_id, verb) == (plan_driver.INSTALL, MOVE)
-
-
-def _movers(host: Host) -> Collection[str]:
-    """The hosts of this run whose driver is to be moved and that have not failed before."""
+def _expected(host: Host) -> Collection[str]:
+    """The hosts that may still come to a move of their driver: none in a run host by host."""
+    given: dict[str, Any] = dict(host.current_op_global_arguments or {})
+    if asked("serial") or given.get("_serial"):
+        return ()
     active = {other.name for other in host.state.active_hosts}
-    return [
-        name
-        for name, entry in REPORT.hosts.items()
-        if name in active
-        and not entry.failed
-        and any(_is_move(change["id"], change["verb"]) for change in entry.planned)
-    ]
+    return [name for name in active if not REPORT.of(name).failed]
 
 
 def _converge(host: Host, changes: list[Change], order: list[str]) -> None:

@@ -29,7 +29,6 @@ class HostReport:
     states: list[State] = field(default_factory=list)  # REBOOT_REQUIRED and the like, no failures
     started: float = field(default_factory=time.time)
     ended: float = field(default_factory=time.time)
-    announced: bool = False  # its plan was shown
     begun: bool = False  # a change was tried: not a dry run, not declined
 
     @property

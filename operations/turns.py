@@ -33,7 +33,12 @@ class Turns:
         self._waiting: set[str] = set()
         self._under_way: set[str] = set()
         self._ended: set[str] = set()
+        self._passed: set[str] = set()
         self._failed: list[str] = []
+
+    def passes(self, name: str) -> None:
+        """This host does not take the step: nobody waits for it."""
+        self._passed.add(name)
 
     @contextmanager
     def turn(
@@ -45,8 +50,8 @@ class Turns:
     ) -> Iterator[None]:
         """Wait for this host's turn, and hold it inside; raises `Held` when it won't come.
 
-        `order` names all hosts; `expected` those that may still come and go before their turn. An
-        exception inside is a failure of this host.
+        `order` names all hosts; `expected` gives those that may still come, and go before this one
+        if they are before it in `order`. An exception inside is a failure of this host.
         """
         self._waiting.add(name)
         try:
@@ -73,7 +78,7 @@ class Turns:
         begun = time.monotonic()
         while not self._failed:
             coming = set(expected()) if time.monotonic() - begun < EXPECTED_WITHIN_S else set()
-            ahead = (coming | self._waiting) - self._ended - self._under_way
+            ahead = (coming | self._waiting) - self._passed - self._ended - self._under_way
             queue = [host for host in order if host in ahead or host == name]
             if name in turns(queue, self._under_way, self._failed, parallel):
                 return
