@@ -44,5 +44,5 @@ docs: setup ## generate docs/variables.md
 bench: setup-full ## measure a run with nothing to change against plain ssh
 	$(PY) -m bench.noop
 
-clean: ## remove what these targets made in this folder (the cache stays: python -m sandbox clean)
-	rm -rf .venv .voltfleet .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove what these targets made here; not your secrets, not the cache (python -m sandbox clean)
+	rm -rf .venv .voltfleet/tools .voltfleet/*.json .voltfleet/*.xml .mypy_cache .ruff_cache .pytest_cache .hypothesis

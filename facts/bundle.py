@@ -50,13 +50,18 @@ def agent_digest() -> str:
 
 
 def program_line(files: Mapping[str, bytes]) -> str:
-    """Sources as one line: JSON {module: [is a package, source]}, deflated, base64."""
+    """Sources as one line: ``agent:`` and JSON {module: [is a package, source]}, deflated, base64.
+
+    By its beginning it is told from a line that came before it: a password that sudo, on this
+    host, did not ask for.
+    """
     modules: dict[str, tuple[bool, str]] = {}
     for name, content in sorted(files.items()):
         parts = ["agent", *name.removesuffix(".py").split("/")]
         package = parts[-1] == "__init__"
         modules[".".join(parts[:-1] if package else parts)] = (package, content.decode())
-    return base64.b64encode(zlib.compress(json.dumps(modules).encode(), 9)).decode("ascii")
+    packed = zlib.compress(json.dumps(modules).encode(), 9)
+    return f"agent:{base64.b64encode(packed).decode('ascii')}"
 
 
 def needed_by(

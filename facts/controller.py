@@ -23,14 +23,13 @@ def _templates() -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-def secret(path_text: str) -> bytes:
+def secret(folder: str, name: str) -> bytes:
     """The content of a secret's file, without the newline at its end.
 
+    `name` is a path from `folder`, and that from this repository, unless they are absolute.
     Refuses a file others can read, an empty one, and one that is not there.
     """
-    path = Path(path_text).expanduser()
-    if not path.is_absolute():
-        path = ROOT / path
+    path = ROOT / Path(folder).expanduser() / Path(name).expanduser()
     try:
         mode = path.stat().st_mode
         content = path.read_bytes().strip()
@@ -55,5 +54,5 @@ def inputs(config: HostConfig) -> Inputs:
     return Inputs(
         templates=_templates(),
         agent=bundle.agent_files(),
-        secrets={path: secret(path) for path in sorted(keys)},
+        secrets={name: secret(config.secrets_folder, name) for name in sorted(keys)},
     )

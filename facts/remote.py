@@ -10,7 +10,6 @@ it uses of pyinfra and paramiko is held by ``tests/unit/test_pyinfra_contract.py
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any, cast
@@ -24,16 +23,21 @@ from pyinfra.api.arguments import (
 )
 from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
+from pyinfra.connectors.local import LocalConnector
+from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import extract_control_arguments, make_unix_command_for_host
 
 from facts import bundle
 
 Line = Mapping[str, Any]
 
-# Seconds that sent bytes may stay unacknowledged before the kernel gives a connection up: a host
-# that lost power must not hold a run for the quarter of an hour TCP allows by default.
-DEAD_AFTER_S = 30
-KEEPALIVE_S = 10
+# Seconds a host may take to start a command, and beyond its own bound to end it.
+GRACE_S = 30
+# Seconds without a line: the agent sends one every 10 s whatever it does. A host whose kernel
+# answers while its programs stand still (a frozen machine, a dead disk) is found only so.
+SILENCE_S = 90
+# Exit statuses of `timeout` and of a process that was killed.
+TIMED_OUT, KILLED = 124, 137
 CHUNK = 256 * 1024  # bytes of a file sent at a time
 SUDO_SECRET_KEY = "voltfleet_sudo_password"  # noqa: S105  key in connector data
 
@@ -53,33 +57,44 @@ class Channel:
         self._verb = verb
         self._errors: list[str] = []
         command, password = _for_host(host, bundle.command(verb, timeout_s))
-        self._close: Callable[[], None]
+        self._close: Callable[[], None] = lambda: None
+        self._exit_status: Callable[[], int] = lambda: -1  # -1: not known
         self._stdin: IO[bytes]
         self._stdout: IO[bytes]
+        slow = RemoteError(f"did not start {verb} within {GRACE_S} s; the host or its disk hangs")
         try:
-            if hasattr(host.connector, "client"):
-                self._open_ssh(command)
-            else:
-                self._open_local(command)
-            self._write_all([*password, bundle.payload(request, verb).encode()])
+            with gevent.Timeout(GRACE_S, exception=slow):
+                if isinstance(host.connector, SSHConnector):
+                    self._open_ssh(host.connector, command)
+                elif isinstance(host.connector, LocalConnector):
+                    self._open_local(command)
+                else:
+                    raise RemoteError(
+                        "is reached by a connector that is not supported; reach it over ssh, or "
+                        "use @local"
+                    )
+                self._write_all([*password, bundle.payload(request, verb).encode()])
         except (OSError, EOFError, SSHException) as error:
+            self._close()
             raise RemoteError(f"the connection failed while starting {verb}: {error}") from error
+        except RemoteError:
+            self._close()
+            raise
 
-    def _open_ssh(self, command: str) -> None:
-        client = getattr(self._host.connector, "client", None)
+    def _open_ssh(self, connector: SSHConnector, command: str) -> None:
+        client = connector.client
         transport = client.get_transport() if client is not None else None
         if transport is None or not transport.is_active():
             raise RemoteError("the connection was lost; run again to go on where it stopped")
-        transport.set_keepalive(KEEPALIVE_S)
-        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_S * 1000)
-        channel = transport.open_session()
+        channel = transport.open_session(timeout=GRACE_S)
+        self._close = channel.close
         channel.exec_command(command)
-        self._stdin = channel.makefile_stdin("wb", 0)
-        self._stdout = channel.makefile("rb", -1)
+        self._stdin = cast(IO[bytes], channel.makefile_stdin("wb", 0))
+        self._stdout = cast(IO[bytes], channel.makefile("rb", -1))
         stderr = channel.makefile_stderr("rb", -1)
         self._reader = gevent.spawn(self._read_errors, stderr)
         self._shutdown = channel.shutdown_write
-        self._close = channel.close
+        self._exit_status = lambda: channel.exit_status if channel.exit_status_ready() else -1
 
     def _open_local(self, command: str) -> None:
         process = subprocess.Popen(  # the same string that ssh would be given
@@ -93,6 +108,7 @@ class Channel:
         self._stdin, self._stdout = process.stdin, process.stdout
         self._reader = gevent.spawn(self._read_errors, process.stderr)
         self._shutdown = process.stdin.close
+        self._exit_status = lambda: -1 if process.poll() is None else process.returncode
 
         def close() -> None:
             if process.poll() is None:
@@ -127,8 +143,12 @@ class Channel:
 
     def read(self) -> Line | None:
         """The next line of the answer; None at its end."""
+        silent = RemoteError(
+            f"said nothing for {SILENCE_S} s during {self._verb}; the host or its disk hangs"
+        )
         try:
-            raw = self._stdout.readline()
+            with gevent.Timeout(SILENCE_S, exception=silent):
+                raw = self._stdout.readline()
         except (OSError, EOFError) as error:
             raise RemoteError(self.why_it_ended()) from error
         if not raw:
@@ -156,12 +176,20 @@ class Channel:
         if any(sign in text for sign in SUDO_NEEDS_PASSWORD):
             return (
                 "sudo asked for a password and none was given: allow this user to use sudo "
-                "without one, or give it with --use-sudo-password"
+                "without one, or run with --same-sudo-password, which asks for it once"
             )
         if any(sign in text for sign in SUDO_WRONG_PASSWORD):
             return "sudo refused the password that was given: give the right one"
         if "is not in the sudoers file" in text or "may not run sudo" in text:
             return f"this user may not use sudo ({text[-200:]}): log in as root or allow sudo"
+        status = self._exit_status()
+        if status == TIMED_OUT:
+            return f"the agent's {self._verb} was stopped at its time limit"
+        if status == KILLED:
+            return (
+                f"the agent's {self._verb} was killed: by its time limit, by hand, or by the "
+                "kernel for want of memory (see the kernel's log)"
+            )
         if text:
             return f"the agent's {self._verb} ended without an answer: {text[-300:]}"
         return (
@@ -189,18 +217,20 @@ def call(
     """
     channel = Channel(host, verb, request, timeout_s)
     lines: list[Line] = []
+    limit_s = timeout_s + GRACE_S
+    # The agent bounds itself; this bound is for a host that stopped answering altogether.
+    slow = RemoteError(f"no answer to {verb} within {limit_s} s; the host or its network hangs")
     try:
-        # The agent bounds itself; this bound is for a host that stopped answering altogether.
-        with gevent.Timeout(
-            timeout_s + DEAD_AFTER_S,
-            exception=RemoteError(
-                f"no answer to {verb} within {timeout_s + DEAD_AFTER_S} s; the host or its network "
-                "hangs"
-            ),
-        ):
-            channel.write(tail)
+        with gevent.Timeout(limit_s, exception=slow):
+            cut: RemoteError | None = None
+            try:
+                channel.write(tail)
+            except RemoteError as error:
+                cut = error  # the agent may have refused what it was sent, and said why
             channel.end_input()
             while (line := channel.read()) is not None:
+                if "alive" in line:
+                    continue
                 if "end" in line:
                     if not line.get("ok", False):
                         raise RemoteError(str(line.get("message") or f"{verb} failed"))
@@ -209,23 +239,22 @@ def call(
                     on_line(line)
                 if keep:
                     lines.append(line)
-            raise RemoteError(channel.why_it_ended())
+            raise cut or RemoteError(channel.why_it_ended())
     finally:
         channel.close()
 
 
 def connected(host: Host) -> bool:
     """Whether the ssh connection of a host is still there, as far as this side knows."""
-    client = getattr(host.connector, "client", None)
+    client = host.connector.client if isinstance(host.connector, SSHConnector) else None
     transport = client.get_transport() if client is not None else None
     return transport is not None and transport.is_active()
 
 
 def reconnect(host: Host) -> None:
     """Connect to a host anew; raises pyinfra's ConnectError. What was open before is closed."""
-    client = getattr(host.connector, "client", None)
-    if client is not None:
-        client.close()
+    if isinstance(host.connector, SSHConnector) and host.connector.client is not None:
+        host.connector.client.close()
     host.connected = False
     host.connect(reason="again", show_errors=False, raise_exceptions=True)
 

@@ -63,6 +63,9 @@ class Sources:
 
 def boot():
     line, newline, rest = more(b"").partition(b"\n")
+    if newline and not line.startswith(b"agent:"):
+        # a password for sudo, which did not ask for it on this host
+        line, newline, rest = more(rest).partition(b"\n")
     reason = lacking()
     if reason:
         more(rest)
@@ -77,7 +80,7 @@ def boot():
     from importlib.machinery import ModuleSpec
 
     try:
-        modules = json.loads(zlib.decompress(binascii.a2b_base64(line)))
+        modules = json.loads(zlib.decompress(binascii.a2b_base64(line[6:])))
     except (ValueError, zlib.error):
         fail("the agent on standard input is damaged")
     sys.meta_path.insert(0, Sources(modules, ModuleSpec))

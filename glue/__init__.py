@@ -7,6 +7,7 @@ to remove when pyinfra changes; ``tests/unit/test_pyinfra_contract.py`` holds wh
 `transport`     paramiko leaves Nagle's algorithm on
 `prompts`       a question at the first failed host; a traceback when standard input is closed
 `targets`       no host to work on is a success
+`connections`   a host that cannot be reached is told in paramiko's words and tracebacks
 `hosts`         an exception on one host ends the run for all of them
 `endings`       exit codes and JSON that hide a failure
 `callbacks`     telling others that something changed on a host, or that its connection ends
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 def apply() -> None:
     """Put every change in place. Called by config.py, before pyinfra connects to anything."""
-    from glue import endings, hosts, prompts, targets, transport
+    from glue import connections, endings, hosts, prompts, targets, transport
 
-    for module in (transport, prompts, targets, hosts, endings):
+    for module in (transport, prompts, targets, connections, hosts, endings):
         module.apply()

@@ -2,15 +2,14 @@
 
 Upstream: an exception while a host is prepared (deploy.py, an operation's generator, a fact on
 the command line) or while an operation's generator runs in the execute stage is raised in the
-main greenlet: every host stops. So does a private key that one host's data names and that is not
-there. `State.fail_hosts` raises "No hosts remaining!" when the last host fails, which skips the
-results and prints no JSON.
+main greenlet: every host stops. `State.fail_hosts` raises "No hosts remaining!" when the last host
+fails, which skips the results and prints no JSON.
 Here: it fails that host with one sentence, and the others go on. Code that cannot go on with a
 host raises `HostFailure`. Other exceptions are our bugs: they fail the host too and name the
 place; ``--debug`` shows the traceback. When no host is left the remaining steps are skipped and
 the run ends as usual, with results and exit code 1. Too many failures for ``--fail-percent``
 still end the run.
-Remove: when upstream isolates hosts in all three stages.
+Remove: when upstream isolates hosts in both stages.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ import pyinfra_cli.util as cli_util
 from pyinfra import logger
 from pyinfra.api import facts, operations
 from pyinfra.api.command import FunctionCommand
-from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
-from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
 from pyinfra_cli.exceptions import UnexpectedExternalError
@@ -70,8 +68,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def apply() -> None:
-    """Isolate hosts in the connect, prepare and execute stages."""
-    wrap(SSHConnector, "connect", _connect)
+    """Isolate hosts in the prepare and execute stages."""
     wrap(cli_util, "_parallel_load_hosts", _prepare)
     wrap(facts, "get_fact", _get_fact)
     wrap(cli, "get_facts", _get_facts)
@@ -102,18 +99,6 @@ def _fail_hosts(original: Callable[..., Any]) -> Callable[..., Any]:
             logger.error("No host is left: the remaining steps are skipped")
 
     return fail_hosts
-
-
-def _connect(original: Callable[..., Any]) -> Callable[..., Any]:
-    def connect(self: Any) -> None:
-        try:
-            original(self)
-        except ConnectError:
-            raise
-        except Exception as error:
-            raise ConnectError(f"Could not connect ({sentence_of(error)})") from error
-
-    return connect
 
 
 def _prepare(original: Callable[..., Any]) -> Callable[..., Any]:

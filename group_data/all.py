@@ -20,6 +20,10 @@ lease_wait_s = 600
 # Seconds to wait for another apt or dpkg; its lock is never removed.
 apt_lock_wait_s = 300
 
+# Folder on the controller that paths of secrets start from; relative: in this repository, where
+# git ignores it. Make a key: umask 077; openssl rand -hex 32 > .voltfleet/secrets/NAME
+secrets_folder = ".voltfleet/secrets"
+
 # Operating systems a run may change, "id version" as in /etc/os-release (G1).
 supported_os = ["debian 13", "debian 12", "ubuntu 22.04", "ubuntu 24.04"]
 

@@ -29,6 +29,11 @@ llama_cpp_options = {
 # The server alone (G9).
 llama_cpp_targets = ["llama-server"]
 
+# The one parameter here that a simulated host may set: its network namespace is its own.
+sysctl = {
+    "net.core.somaxconn": 8192,  # pending connections
+}
+
 # The simulated hosts' model disk is a file system of its own, as on real hosts.
 model_root = "/srv/models"
 
@@ -52,13 +57,16 @@ models = {
     },
 }
 
-# One server on loopback, without a key, as G13 has it for that case.
+# One server for everybody on the lab's network, so it wants a key (G13). The sandbox makes the key;
+# its folder is `secrets_folder`, which the inventory gives.
 instances = {
     "tiny": {
         "model": "tiny",
+        "host": "0.0.0.0",
         "port": 8080,
+        "api_key_file": "api_key",
         "ctx_size": 1024,  # tokens, shared by the slots
-        "slots": 1,
+        "slots": 2,
         "gpu_layers": 0,  # layers
         "threads": 1,
         "start_timeout_s": 60,  # seconds

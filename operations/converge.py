@@ -21,10 +21,10 @@ from pyinfra.api.state import State, StateStage
 from facts import remote
 from facts.controller import ControllerError
 from facts.host import desired_of, forget, observe
-from glue import hosts
 from glue.run import this_host
 from operations import lease
 from operations.report import REPORT
+from operations.run import begin, fail
 from rules.change import Change, of_area
 from rules.plan import plan, refusals, states
 from rules.reboot import State as HostState
@@ -68,6 +68,7 @@ def converge(area: str, execute: Execute | None = None) -> Generator[Any, None, 
     """The body of the operation of one area. `execute` replaces how its changes are executed."""
     host = this_host()
     state = host.state
+    begin(host)
     if host in state.failed_hosts:
         return
     preparing = state.current_stage < StateStage.Execute
@@ -159,12 +160,6 @@ def apply(host: Host, changes: list[Change]) -> None:
         raise Stopped(f"the agent said nothing about {', '.join(silent)}")
 
 
-def fail(host: Host, sentence: str) -> None:
-    """Fail one host with one sentence; the others go on."""
-    REPORT.touch(host.name).failed.append(sentence)
-    hosts.fail(host, sentence)
-
-
 def _execute(state: State, host: Host, area: str, execute: Execute) -> bool:
     REPORT.touch(host.name).begun = True
     try:
@@ -210,6 +205,6 @@ def _announce(host: Host, changes: list[Change], *, show_diff: bool) -> None:
         if show_diff and change.diff:
             lines += [f"{host.print_prefix}    {text}" for text in change.diff.splitlines()]
     if lines:
-        count = f"{len(lines)} changes" if not show_diff else f"{len(changes)} changes"
+        count = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
         title = format_text(f"{count} planned, in this order:", bold=True)
         logger.info("\n".join([f"{host.print_prefix}{title}", *lines]))

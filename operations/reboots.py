@@ -7,6 +7,7 @@ import time
 import gevent
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
+from pyinfra.connectors.ssh import SSHConnector
 
 from facts import remote
 from facts.host import config_of, forget
@@ -24,7 +25,7 @@ def reboot(host: Host, change: Change) -> None:
 
     Its lease is taken again: the process that held it has gone with the boot.
     """
-    if not hasattr(host.connector, "client"):
+    if not isinstance(host.connector, SSHConnector):
         raise Stopped(
             f"this run runs on this host, which needs a reboot ({change.before}): reboot it "
             "yourself and run again"

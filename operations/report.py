@@ -30,6 +30,7 @@ class HostReport:
     started: float = field(default_factory=time.time)
     ended: float = field(default_factory=time.time)
     begun: bool = False  # a change was tried: not a dry run, not declined
+    interrupted: bool = False  # the run ended before its last operation
 
     @property
     def count(self) -> int:
@@ -46,6 +47,8 @@ class HostReport:
             return "failed"
         if self.planned and not self.begun:
             return "planned"
+        if self.interrupted:
+            return "interrupted"
         if any(state.word == REQUIRED for state in self.states):
             return REQUIRED
         return "changed" if self.changed else "no change"
@@ -84,7 +87,7 @@ class RunReport:
     def lines(self) -> list[str]:
         """One line per host for people."""
         width = max((len(name) for name in self.hosts), default=0)
-        wide = max([9, *(len(entry.state) for entry in self.hosts.values())])
+        wide = max([11, *(len(entry.state) for entry in self.hosts.values())])
         return [
             f"{name:<{width}}  {entry.state:<{wide}}  {entry.count:>3} changes  "
             f"{entry.ended - entry.started:6.1f} s"

@@ -5,33 +5,35 @@ from __future__ import annotations
 import atexit
 
 from pyinfra import logger
+from pyinfra.api.host import Host
+from pyinfra.api.state import StateStage
 
 from facts.controller import ControllerError, inputs
 from facts.host import config_of, forget
-from glue import callbacks
+from glue import callbacks, hosts
+from glue.connections import why_not
 from glue.run import the_state, this_host
 from operations import lease
-from operations.converge import fail
 from operations.report import REPORT
 from rules import serving
 from rules.validate import Invalid
 
-_started = False
+_BEGUN = "voltfleet_begun"
+_arranged = False
 
 
-def begin() -> None:
-    """Validate the data of this host; one whose data is wrong fails alone.
+def begin(host: Host | None = None) -> None:
+    """Validate the data of a host (the present one); one whose data is wrong fails alone.
 
-    Called first in deploy.py and in every one-off fix. Once per run it also arranges that leases
-    end with their connections and that the report is written.
+    Called first in deploy.py and by every operation, so that one run alone as a fix is held to the
+    same. Once per run it also arranges that leases end with their connections and that the report
+    is written.
     """
-    global _started
-    if not _started:
-        _started = True
-        callbacks.on_change(forget)
-        callbacks.on_disconnect(lease.give_back)
-        atexit.register(_finish)
-    host = this_host()
+    host = host or this_host()
+    if host.connector_data.get(_BEGUN):
+        return
+    host.connector_data[_BEGUN] = True
+    _arrange()
     REPORT.touch(host.name)
     try:
         config = config_of(host)
@@ -50,12 +52,32 @@ def begin() -> None:
         host.log_styled(warning, fg="yellow", log_func=logger.warning)
 
 
+def fail(host: Host, sentence: str) -> None:
+    """Fail one host with one sentence; the others go on."""
+    REPORT.touch(host.name).failed.append(sentence)
+    hosts.fail(host, sentence)
+
+
+def _arrange() -> None:
+    global _arranged
+    if not _arranged:
+        _arranged = True
+        callbacks.on_change(forget)
+        callbacks.on_disconnect(lease.give_back)
+        atexit.register(_finish)
+
+
 def _finish() -> None:
     state = the_state()
-    for host in state.failed_hosts if state is not None and state.initialised else ():
+    if state is None or not state.initialised:
+        return
+    for host in state.failed_hosts:
         # Hosts that could not even be connected belong in the report.
         if not REPORT.of(host.name).failed:
-            REPORT.of(host.name).failed.append("see the messages above")
+            REPORT.of(host.name).failed.append(why_not(host) or "see the messages above")
+    if state.current_stage == StateStage.Execute:  # pyinfra goes on to Disconnect after its last
+        for entry in REPORT.hosts.values():
+            entry.interrupted = True
     if REPORT.hosts:
         REPORT.write()
         logger.info("\n".join(["--> Hosts:", *(f"    {line}" for line in REPORT.lines())]))

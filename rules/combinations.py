@@ -12,7 +12,7 @@ from typing import Any
 from rules.describe import Path
 from rules.schema import HostConfig, InstanceSpec, ModelSpec
 from rules.schema_platform import impossible
-from rules.values import PATTERN_WORDS, URL
+from rules.values import MODEL_URL, PATTERN_WORDS
 
 # llama-server flags with a variable of their own: given twice, nobody knows which one counts.
 OWN_VARIABLE = {
@@ -101,11 +101,11 @@ def _source(at: Path, model: ModelSpec) -> Iterator[Clash]:
         )
     if model.source == "hub" and model.url:
         yield Clash((*at, "url"), model.url, "is for source 'url'; source is 'hub'")
-    if model.source == "url" and not re.match(URL, model.url):
+    if model.source == "url" and not re.fullmatch(MODEL_URL, model.url):
         yield Clash(
             (*at, "url"),
             model.url,
-            f"source 'url' needs the folder's URL: {PATTERN_WORDS[URL]}",
+            f"source 'url' needs the folder's URL: {PATTERN_WORDS[MODEL_URL]}",
         )
     if model.source == "url" and model.repository:
         yield Clash((*at, "repository"), model.repository, "is for source 'hub'; source is 'url'")

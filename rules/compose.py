@@ -135,15 +135,9 @@ def agent_archive(agent: Mapping[str, bytes]) -> bytes:
 
 
 def _model_directories(config: HostConfig) -> list[Directory]:
-    if not config.models:
-        return []
-    parents: list[Directory] = []
-    path = ""
-    for name in config.model_root.strip("/").split("/"):
-        path = f"{path}/{name}"
-        if path not in ("/srv", "/var", "/opt", "/home", "/mnt", "/data"):
-            parents.append(Directory(path))
-    return [*parents, *(Directory(f"{config.model_root}/{name}") for name in sorted(config.models))]
+    # Not the folders above: they may be a home, /tmp, or a disk's mount point. What is missing of
+    # them is made on the way.
+    return [Directory(f"{config.model_root}/{name}") for name in sorted(config.models)]
 
 
 def _sysctl_files(config: HostConfig) -> list[File]:

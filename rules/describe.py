@@ -26,7 +26,9 @@ KEY_SIGN = "[key]"
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?($|[_-])|secret|token|credential|api[_-]?key", re.I
 )
-_SECRET_VALUE = re.compile(r"^(hf_|sk-|gh[opsu]_|glpat-|AKIA)|-----BEGIN|://[^/\s]*:[^/\s]*@")
+_SECRET_VALUE = re.compile(
+    r"^(hf_|sk-|gh[opsu]_|glpat-|AKIA)|-----BEGIN|://[^/\s]*:[^/\s]*@|https?://[^/\s]*@"
+)
 _LONGEST_SHOWN = 60
 
 

@@ -146,8 +146,8 @@ class InstanceSpec(Strict):
     )
     api_key_file: str = Field(
         default="",
-        description="file on the controller (mode 0600) that holds the key; empty: no key, "
-        "allowed only when bound to loopback",
+        description="file on the controller (mode 0600) that holds the key, from "
+        "secrets_folder; empty: no key, allowed only when bound to loopback",
         json_schema_extra=about("", "G13"),
     )
     start_timeout_s: Annotated[int, Field(ge=1)] = Field(
@@ -183,6 +183,11 @@ class BaseConfig(Strict):
         default=300,
         description="how long to wait for another apt or dpkg",
         json_schema_extra=about("seconds"),
+    )
+    secrets_folder: Text = Field(
+        default=".voltfleet/secrets",
+        description="folder on the controller that paths of secrets start from; relative: in "
+        "this repository, where git ignores it",
     )
     supported_os: Annotated[list[OperatingSystem], Field(min_length=1)] = Field(
         default_factory=lambda: ["debian 13", "debian 12", "ubuntu 22.04", "ubuntu 24.04"],

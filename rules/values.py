@@ -16,10 +16,17 @@ COMMIT = r"^[0-9a-f]{40}$"
 # In a URL this stands for the variable: a lab without internet serves sources and models itself.
 HUB_PLACEHOLDER = "{model_hub_url}"
 URL = r"^((https?|file)://|\{model_hub_url\}/)[^\s@]+$"
-PLAIN_URL = r"^(https?|file)://[^\s@]+$"
-GIT_URL = r"^((https?|file|ssh)://|\{model_hub_url\}/)\S+$"
+# What aria2 downloads: it knows no file://.
+MODEL_URL = r"^(https?://|\{model_hub_url\}/)[^\s@]+$"
+PLAIN_URL = r"^https?://[^\s@]+$"
+# Nothing that git is given may be secret: it is in its argument list and in the release's record.
+GIT_URL = (
+    r"^(https?://[A-Za-z0-9\[][^\s/?#@\\]*(/[^\s?#@]*)?"
+    r"|ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9\[][^\s/?#@\\]*/[^\s?#@]+"
+    r"|file:///[^\s?#@]+|\{model_hub_url\}/[^\s?#@]+)$"
+)
 OPERATING_SYSTEM = r"^[a-z]+ [0-9]+(\.[0-9]+)?$"
-SYSCTL_KEY = r"^[a-z][A-Za-z0-9_-]*([./][A-Za-z0-9_*-]+)+$"
+SYSCTL_KEY = r"^[a-z][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)+$"
 PACKAGE = r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?$"
 CMAKE_OPTION = r"^[A-Z][A-Z0-9_]*$"
 CUDA_VERSION = r"^[1-9][0-9]\.[0-9](\.[0-9]+)?$"
@@ -35,11 +42,14 @@ PATTERN_WORDS = {
     COMMIT: "a full commit id (40 lower-case hexadecimal digits)",
     URL: "a URL that starts with http://, https://, file:// or {model_hub_url}/ (no user name or "
     "password in it)",
-    PLAIN_URL: "a URL that starts with http://, https:// or file:// (no user name or password in "
-    "it)",
-    GIT_URL: "a URL that starts with https://, http://, ssh://, file:// or {model_hub_url}/",
+    MODEL_URL: "a URL that starts with http://, https:// or {model_hub_url}/ (no user name or "
+    "password in it)",
+    PLAIN_URL: "a URL that starts with http:// or https:// (no user name or password in it)",
+    GIT_URL: "a URL that starts with https://, http://, ssh://, file:/// or {model_hub_url}/, "
+    "without '?' and '#' (no password or token in it, a user name with ssh:// only: for private "
+    "sources give the host's root an ssh key, or use an archive on a mirror)",
     OPERATING_SYSTEM: "'id version' as in /etc/os-release, like 'debian 13'",
-    SYSCTL_KEY: "a kernel parameter, like 'vm.swappiness'",
+    SYSCTL_KEY: "the name of one kernel parameter, like 'vm.swappiness'",
     PACKAGE: "a package name, without a version",
     CMAKE_OPTION: "a CMake option in capitals, without -D",
     CUDA_VERSION: "a toolkit version, like '12.4' or '12.4.1'",

@@ -57,9 +57,12 @@ def up(hosts: int, profile: str, release: str, bare: int, gpus: bool) -> None:
     """
     config = settings.load()
     booted = lab.up(config, hosts, profile, release, bare, gpus)
-    count = len(lab.status(config)["hosts"])
+    hosts_now = lab.status(config)["hosts"]
+    paused = [host["name"] for host in hosts_now if host["condition"] == "paused"]
     word = "nothing to do" if not booted else f"{len(booted)} booted"
-    click.echo(f"{count} hosts up ({word}). Next: pyinfra inventory/sandbox.py deploy.py")
+    if paused:
+        word += f"; paused: {', '.join(paused)}, `break HOST resume` mends that"
+    click.echo(f"{len(hosts_now)} hosts up ({word}). Next: pyinfra inventory/sandbox.py deploy.py")
 
 
 @main.command()

@@ -51,6 +51,7 @@ def data(config: Settings, host: Host) -> dict[str, Any]:
         # the lab's own login alone: no agent, no keys of the person who runs it
         "ssh_look_for_keys": False,
         "ssh_allow_agent": False,
+        "secrets_folder": str(config.keys),
         "model_hub_url": f"http://{config.gateway}:{HUB_PORT}",
     }
     if host.user != "root":

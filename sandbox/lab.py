@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,6 +63,7 @@ def up(
         network.up(settings)
         _start_services(settings, lab)
         _make_login_key(settings)
+        _make_api_key(settings)
         have = [host.profile for host in lab.hosts.values()]
         missing_bare = bare - sum(host.bare for host in lab.hosts.values())
         wanted = profiles.sequence(profile, max(0, count - len(have), missing_bare), have)
@@ -150,6 +152,16 @@ def _start_services(settings: Settings, lab: State) -> None:
     if hub.start(settings):
         say(f"model hub at {hub.url(settings)}")
     lab.services["hub"] = {"address": settings.gateway, "port": HUB_PORT}
+
+
+def _make_api_key(settings: Settings) -> None:
+    """The key that the lab's servers want; group_data/sandbox.py names it."""
+    path = settings.keys / "api_key"
+    if not path.exists():
+        beside = path.with_suffix(".new")
+        beside.touch(mode=0o600)
+        beside.write_text(secrets.token_hex(32) + "\n")
+        beside.rename(path)
 
 
 def _make_login_key(settings: Settings) -> None:

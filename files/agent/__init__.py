@@ -5,8 +5,9 @@ command on standard input, so that nothing has to be installed before. Imports i
 are relative: on the controller it is ``files.agent``, on a host ``agent``.
 
 Protocol: ``<agent> VERB`` reads one JSON object (the request) from standard input and writes JSON
-lines to standard output; the last line is ``{"end": VERB, "ok": true|false}``. Without that line
-the answer is incomplete and nothing in it counts.
+lines to standard output; the last line is ``{"end": VERB, "ok": true|false}``, with ``message``
+(one sentence) where it is not ok. Without that line the answer is incomplete and nothing in it
+counts. Lines ``{"alive": true}`` between say that the agent still runs.
 
 Verb ``probe``. Request (every key optional but ``deadline_s``)::
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
 from .wire import PROTOCOL, Wire
 
 VERBS = ("probe", "apply", "lease", "receive", "pack", "check", "version")
+ALIVE_S = 10  # seconds between signs of life; the controller waits for several
 # Where a packed release lies while it is sent; root's alone.
 CACHE = "/var/cache/voltfleet"
 
@@ -30,6 +33,7 @@ def main(argv: Sequence[str], ahead: bytes = b"") -> int:
 
         return check.main(argv[1:])
     wire = Wire(ahead)
+    threading.Thread(target=_live, args=(wire,), daemon=True).start()
     try:
         ok = _run(verb, wire)
     except Exception as error:
@@ -37,6 +41,13 @@ def main(argv: Sequence[str], ahead: bytes = b"") -> int:
         return 3
     wire.end(verb, ok)
     return 0 if ok else 3
+
+
+def _live(wire: Wire) -> None:
+    """Send a sign of life, so that a host that stands still can be told from long work."""
+    while not wire.gone:
+        time.sleep(ALIVE_S)
+        wire.line({"alive": True})
 
 
 def _run(verb: str, wire: Wire) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -86,6 +87,13 @@ def ensure(cache: Path) -> Vendor:
     done = home / f"built-{key()}"
     if done.is_dir():
         return Vendor(done)
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # another command or test may be building it
+        return Vendor(done) if done.is_dir() else _make(home, done)
+
+
+def _make(home: Path, done: Path) -> Vendor:
     source = inputs.fetch(home)
     part = done.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)

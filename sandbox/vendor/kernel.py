@@ -3,7 +3,7 @@
 What a host needs:
 
 * ``layer_files()``: in the root file system (overlay), the same for all hosts.
-* ``host_files(...)``: below a folder of the host's own that is mounted read-write at
+* ``for_profile(host, profile)``: below a folder of the host's own that is mounted read-write at
   ``/run/voltfleet-sim`` and lives as long as the host (`gpus.state` is there, with pending modes
   that outlive a reboot).
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from sandbox.nvml import state
 from sandbox.nvml.models import MODELS
 from sandbox.nvml.state import Card, Pair
+from sandbox.profiles import Profile
 from sandbox.vendor.deb import File, Link, Package
 from sandbox.vendor.drivers import FILES, module
 
@@ -63,6 +64,13 @@ def host_files(
     }
     out.update(_tree(cards, pairs))
     return out
+
+
+def for_profile(host: str, profile: Profile, secure_boot: str = "none") -> dict[str, bytes | Link]:
+    """`host_files` of a host with the cards and NVLinks of a sandbox profile."""
+    cards = [Card(gpu.pci, gpu.device) for gpu in profile.gpus]
+    pairs = [Pair(links.between, links.links) for links in profile.nvlinks]
+    return host_files(host, cards, pairs, secure_boot)
 
 
 def write(folder: Path, files: dict[str, bytes | Link]) -> None:

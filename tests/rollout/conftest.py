@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -32,6 +33,7 @@ from rules.validate import validated
 ROOT = Path(__file__).resolve().parent.parent.parent
 HANDED_DOWN = "VOLTFLEET_ROLLOUT_HOSTS"  # the inventory, for the workers of this run
 MOST_WORKERS = 8
+_desired: dict[tuple[str, str], Desired] = {}  # by host and system: every check asks
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ class Target:
         return validated(self.data)
 
     def desired(self, system: dict[str, Any] | None = None) -> Desired:
-        config = self.config
-        return desired_state(config, inputs(config), system)
+        key = (self.name, json.dumps(system))
+        if key not in _desired:
+            config = self.config
+            _desired[key] = desired_state(config, inputs(config), system)
+        return _desired[key]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,8 +64,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if HANDED_DOWN in os.environ:
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Learn the hosts, and check them beside each other: a worker each, at most eight."""
+    if hasattr(config, "workerinput"):
         return
     inventory = config.getoption("--inventory")
     if not inventory:
@@ -76,24 +83,29 @@ def pytest_configure(config: pytest.Config) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise pytest.UsageError(f"inventory {inventory}: {done.stderr.strip().splitlines()[-1]}")
-    os.environ[HANDED_DOWN] = done.stdout
+        said = [line for line in done.stderr.splitlines() if line and not line.startswith("-->")]
+        raise pytest.UsageError("; ".join(said) or f"inventory {inventory} cannot be read")
+    # A file, not the variable itself: an environment of more than 128 KiB starts no process.
+    handle, path = tempfile.mkstemp(prefix="voltfleet-rollout-", suffix=".json")  # mode 0600
+    with os.fdopen(handle, "w") as stream:
+        stream.write(done.stdout)
+    os.environ[HANDED_DOWN] = path
+    hosts = len(_targets(config.getoption("--limit")))
+    if config.option.numprocesses is None and hosts > 1:
+        config.option.numprocesses = min(MOST_WORKERS, hosts)
+        config.option.dist = "loadgroup"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        os.environ.pop(HANDED_DOWN, None)
-
-
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    return min(MOST_WORKERS, len(_targets(config.getoption("--limit"))))
+    if not hasattr(config, "workerinput") and HANDED_DOWN in os.environ:
+        Path(os.environ.pop(HANDED_DOWN)).unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=4)
 def _targets(limit: str) -> tuple[Target, ...]:
     found = [
         Target(entry["name"], tuple(entry["groups"]), entry["data"])
-        for entry in json.loads(os.environ[HANDED_DOWN])
+        for entry in json.loads(Path(os.environ[HANDED_DOWN]).read_text())
         if fnmatch(entry["name"], limit) or limit in entry["groups"]
     ]
     if not found:
@@ -105,6 +117,7 @@ def _targets(limit: str) -> tuple[Target, ...]:
 THINGS = {
     "package": lambda desired: [(item.name, item) for item in desired.packages],
     "managed_file": lambda desired: [(item.path, item.path) for item in desired.files],
+    "directory": lambda desired: [(item.path, item) for item in desired.directories],
     "link": lambda desired: [(item.path, item.path) for item in desired.links],
     "sysctl": lambda desired: [(item.key, item) for item in desired.sysctls],
     "user": lambda desired: [(item.name, item) for item in desired.users],
@@ -130,19 +143,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def connections(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
-    """Open connections by host name: one per host and worker, kept for the run."""
-    yield {}
+def connections(ssh_folder: Path) -> Iterator[dict[str, Host]]:
+    """Open connections by host name: one ssh login per host and worker, shared by its checks."""
+    opened: dict[str, Host] = {}
+    yield opened
+    for name, host in opened.items():
+        if name != "@local":
+            command = ["ssh", "-F", host.backend.ssh_config, "-O", "exit", name]
+            subprocess.run(command, capture_output=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def ssh_folder() -> Iterator[Path]:
+    """A folder with a short name, for sockets: their paths are limited to 108 bytes."""
+    with tempfile.TemporaryDirectory(prefix="vfr-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
-def host(
-    target: Target, connections: dict[str, Host], tmp_path_factory: pytest.TempPathFactory
-) -> Host:
+def host(target: Target, ssh_folder: Path, connections: dict[str, Host]) -> Host:
     """testinfra's host over ssh, as the inventory says it is reached."""
     if target.name not in connections:
-        settings = tmp_path_factory.mktemp("ssh") / "config"
-        settings.write_text(_ssh_config(target))
+        settings = ssh_folder / f"{target.name.replace('/', '_')}.config"
+        settings.write_text(_ssh_config(target, ssh_folder))
         sudo = "?sudo=true" if target.data.get("_sudo") else ""
         if target.name == "@local":
             connections[target.name] = testinfra.get_host("local://")
@@ -153,7 +176,7 @@ def host(
     return connections[target.name]
 
 
-def _ssh_config(target: Target) -> str:
+def _ssh_config(target: Target, folder: Path) -> str:
     data = target.data
     options = {
         "HostName": data.get("ssh_hostname", target.name),
@@ -162,24 +185,31 @@ def _ssh_config(target: Target) -> str:
         "IdentityFile": data.get("ssh_key"),
         "UserKnownHostsFile": data.get("ssh_known_hosts_file"),
         "StrictHostKeyChecking": data.get("ssh_strict_host_key_checking", "yes"),
+        "ControlPath": folder / "%C",
         "BatchMode": "yes",
         "ConnectTimeout": 10,
     }
     lines = [f"  {key} {value}" for key, value in options.items() if value]
-    return "\n".join([f"Host {target.name}", *lines, ""])
+    own = Path(data.get("ssh_config_file") or "~/.ssh/config").expanduser()
+    # the first value of an option counts: the inventory's, then the person's own configuration
+    return "\n".join([f"Host {target.name}", *lines, "Host *", f"Include {own}", ""])
 
 
 @pytest.fixture
 def desired(target: Target, host: Host) -> Desired:
     """The host's desired state, with its operating system read from the host itself."""
+    return target.desired(_system(target.name, host))
+
+
+@lru_cache(maxsize=MOST_WORKERS)
+def _system(name: str, host: Host) -> dict[str, Any]:
     release = dict(
         line.split("=", 1)
         for line in host.file("/etc/os-release").content_string.splitlines()
         if "=" in line
     )
-    system = {
+    return {
         "id": release["ID"].strip('"'),
         "version": release.get("VERSION_ID", "").strip('"'),
         "machine": host.check_output("uname -m"),
     }
-    return target.desired(system)

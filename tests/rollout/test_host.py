@@ -6,7 +6,7 @@ import difflib
 
 from testinfra.host import Host
 
-from rules.desired import Desired, Package, Sysctl, Unit, User
+from rules.desired import Desired, Directory, Package, Sysctl, Unit, User
 from tests.rollout.conftest import Target
 
 
@@ -47,6 +47,16 @@ def test_file(host: Host, target: Target, desired: Desired, managed_file: str) -
             )
         )
     raise AssertionError(f"file {wanted.path} has other content; {again(target)}\n{shown}")
+
+
+def test_directory(host: Host, target: Target, directory: Directory) -> None:
+    found = host.file(directory.path)
+    assert found.is_directory, f"directory {directory.path} is not there; {again(target)}"
+    kind = (oct(found.mode), found.user, found.group)
+    expected = (oct(directory.mode), directory.owner, directory.group)
+    assert kind == expected, (
+        f"directory {directory.path}: is {kind}, expected {expected}; {again(target)}"
+    )
 
 
 def test_link(host: Host, target: Target, desired: Desired, link: str) -> None:

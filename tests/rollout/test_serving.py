@@ -14,16 +14,25 @@ from tests.rollout.test_host import again
 
 PROMPT = "The capital of France is"
 TOKENS = 8
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # where a server bound to every address is asked
+MANIFESTS = "/var/lib/voltfleet/models"
 
 
 def test_model(host: Host, target: Target, model: Model, pytestconfig: pytest.Config) -> None:
     """[G11, T2] Every file of the model has its size; with --full its sha256 too."""
+    manifest = json.loads(host.file(f"{MANIFESTS}/{model.name}.json").content_string)
     for item in model.files:
         path = f"{model.root}/{model.revision}/{item.path}"
         found = host.file(path)
         assert found.exists, f"model file {path} is not there; {again(target)}"
         assert found.size == item.size, (
             f"model file {path}: {found.size} bytes, expected {item.size}; {again(target)}"
+        )
+        record = manifest["files"].get(item.path) or {}
+        assert record.get("sha256") == item.sha256, (
+            f"model file {path}: the manifest has sha256 {record.get('sha256')}, expected "
+            f"{item.sha256}: it was never checked whole; {again(target)}"
         )
         if pytestconfig.getoption("--full"):
             assert found.sha256sum == item.sha256, (
@@ -34,21 +43,23 @@ def test_model(host: Host, target: Target, model: Model, pytestconfig: pytest.Co
 
 def test_port(host: Host, target: Target, instance: Instance) -> None:
     """[G13] The server listens where the data says, and nowhere else."""
-    sockets = {
-        (text.rsplit(":", 2)[1], int(text.rsplit(":", 1)[1]))
+    # "tcp://0.0.0.0:8080", "tcp://:::8080"
+    addresses = {
+        text.removeprefix("tcp://").rpartition(":")[0]
         for text in host.socket.get_listening_sockets()
-        if text.startswith("tcp://") and text.rsplit(":", 1)[1] == str(instance.port)
+        if text.startswith("tcp://") and text.rpartition(":")[2] == str(instance.port)
     }
-    expected = {(f"//{instance.host}", instance.port)}
-    assert sockets == expected, (
-        f"port {instance.port} of {instance.name}: listening on {sorted(sockets)}, expected "
+    expected = {LOOPBACK if instance.host == "localhost" else instance.host}
+    assert addresses == expected, (
+        f"port {instance.port} of {instance.name}: listening on {sorted(addresses)}, expected "
         f"{sorted(expected)}; {again(target)}"
     )
 
 
 def _curl(host: Host, instance: Instance, path: str, body: object, *, key: bool) -> tuple[int, str]:
     """Status and body of one request, made on the host. The key never is an argument."""
-    address = "127.0.0.1" if instance.host in ("0.0.0.0", "") else instance.host
+    address = EVERYWHERE.get(instance.host, instance.host)
+    address = f"[{address}]" if ":" in address else address
     url = shlex.quote(f"http://{address}:{instance.port}{path}")
     curl = f"curl -s -m 120 -w '\\n%{{http_code}}' -H 'Content-Type: application/json' {url}"
     if body is not None:

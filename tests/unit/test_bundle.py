@@ -59,7 +59,7 @@ def test_any_source_survives_the_line(sources: dict[str, str]) -> None:
     line = bundle.program_line({name: text.encode() for name, text in sources.items()})
     assert "\n" not in line
     names = {"__init__.py": "agent", "a.py": "agent.a", "b/__init__.py": "agent.b"}
-    assert json.loads(zlib.decompress(base64.b64decode(line))) == {
+    assert json.loads(zlib.decompress(base64.b64decode(line.removeprefix("agent:")))) == {
         names[name]: ["__init__" in name, text] for name, text in sources.items()
     }
 

@@ -75,7 +75,7 @@ CALLED: list[tuple[str, list[str] | None, str]] = [
         "glue/hosts.py",
     ),
     ("pyinfra.api.operation:OperationMeta.is_complete", ["self"], "glue/hosts.py"),
-    ("pyinfra.connectors.ssh:SSHConnector.connect", ["self"], "glue/hosts.py"),
+    ("pyinfra.connectors.ssh:SSHConnector.connect", ["self"], "glue/connections.py"),
     ("pyinfra.connectors.util:CommandOutput", None, "glue/hosts.py"),
     (
         "pyinfra.api.host:Host.log_styled",
