@@ -8,6 +8,7 @@ below `VENDOR` in the host, the distribution's part of them is an apt source.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def prepare(settings: Settings, host: Host, profile: Profile) -> None:
     cards = [Card(gpu.pci, gpu.device) for gpu in profile.gpus]
     pairs = [Pair(pair.between, pair.links) for pair in profile.nvlinks]
     kernel.write(folder / "sim", kernel.host_files(host.name, cards, pairs))
-    keyring = next(vendor(settings).distribution.glob("*-keyring.gpg")).name
+    # links of its own: a later build of the vendor must not take the repository from the host
+    own = _own(settings, host)
+    shutil.copytree(vendor(settings).folder, own.folder, copy_function=os.link)
+    keyring = next(own.distribution.glob("*-keyring.gpg")).name
     home = f"{VENDOR}/distribution"
     line = f"deb [signed-by={home}/{keyring}] file:{home} /\n"
     _write(folder / "upper" / SOURCE, File(line.encode()))
@@ -47,20 +51,20 @@ def mounts(settings: Settings, host: Host) -> list[str]:
     folder = machine.folder(settings, host.name)
     return [
         f"--bind={folder / 'sim'}:{kernel.MOUNT}",
-        f"--bind-ro={vendor(settings).folder}:{VENDOR}",
+        f"--bind-ro={_own(settings, host).folder}:{VENDOR}",
     ]
 
 
 def furnish(settings: Settings, host: Host) -> None:
     """Install the kernel's package on a new host and let nouveau have the cards."""
-    image = f"{VENDOR}/distribution/{vendor(settings).image.name}"
+    image = f"{VENDOR}/distribution/{_own(settings, host).image.name}"
     machine.call(settings, host.name, "dpkg", "--install", image, what="install the kernel")
     machine.call(settings, host.name, "modprobe", "nouveau", what="load nouveau")
 
 
-def data(settings: Settings) -> dict[str, Any]:
+def data(settings: Settings, host: Host) -> dict[str, Any]:
     """Host data of a host with GPUs: the vendor's .deb, which only the lab knows."""
-    deb = vendor(settings).local("debian13")
+    deb = _own(settings, host).local("debian13")
     return {
         "cuda_source": {
             "kind": "local_repo_deb",
@@ -68,6 +72,10 @@ def data(settings: Settings) -> dict[str, Any]:
             "sha256": build.sha256(deb),
         }
     }
+
+
+def _own(settings: Settings, host: Host) -> build.Vendor:
+    return build.Vendor(machine.folder(settings, host.name) / "vendor")
 
 
 def _write(path: Path, content: File | Link) -> None:

@@ -57,5 +57,5 @@ def data(config: Settings, host: Host) -> dict[str, Any]:
     if host.user != "root":
         found["_sudo"] = True
     if host.gpus:
-        found |= gpus.data(config)
+        found |= gpus.data(config, host)
     return found

@@ -72,7 +72,7 @@ def up(
             base = image.ensure(settings, release)
             new = _name_hosts(settings, lab, wanted, base, missing_bare)
             new = [replace(host, gpus=with_gpus) for host in new]
-        if any(host.gpus for host in [*new, *lab.hosts.values()]):
+        if any(host.gpus for host in new):
             gpus.vendor(settings)  # once, before hosts ask for it in parallel
         _in_parallel(new, lambda host: _prepare(settings, host), "prepared")
         for host in new:
