@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import hashlib
 import json
 import shlex
 import zlib
@@ -37,16 +36,6 @@ def _agent_files() -> tuple[tuple[str, bytes], ...]:
 def agent_files() -> dict[str, bytes]:
     """The agent's sources by path inside its package (``probe.py``), sorted."""
     return dict(_agent_files())
-
-
-@cache
-def agent_digest() -> str:
-    """sha256 over names and contents of the agent's sources: the same on every controller."""
-    digest = hashlib.sha256()
-    for name, content in _agent_files():
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
 
 
 def program_line(files: Mapping[str, bytes]) -> str:

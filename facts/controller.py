@@ -35,8 +35,8 @@ def secret(folder: str, name: str) -> bytes:
         content = path.read_bytes().strip()
     except OSError as error:
         raise ControllerError(
-            f"secret file {path}: cannot be read ({error.strerror}); make it with "
-            f"`umask 077; openssl rand -hex 32 > {path}`"
+            f"secret file {path}: cannot be read ({error.strerror}); put the secret there "
+            f"with mode 0600 (a new key: `umask 077; openssl rand -hex 32 > {path}`)"
         ) from error
     if stat.S_IMODE(mode) & 0o077:
         raise ControllerError(
@@ -44,15 +44,16 @@ def secret(folder: str, name: str) -> bytes:
             f"0600; run `chmod 600 {path}`"
         )
     if not content:
-        raise ControllerError(f"secret file {path}: is empty, expected a key on one line")
+        raise ControllerError(f"secret file {path}: is empty, expected the secret on one line")
     return content
 
 
 def inputs(config: HostConfig) -> Inputs:
     """Everything of the controller that the desired state of a host is made from."""
-    keys = {spec.api_key_file for spec in config.instances.values() if spec.api_key_file}
+    names = {spec.api_key_file for spec in config.instances.values()}
+    names.add(config.model_hub_token_file)
     return Inputs(
         templates=_templates(),
         agent=bundle.agent_files(),
-        secrets={name: secret(config.secrets_folder, name) for name in sorted(keys)},
+        secrets={name: secret(config.secrets_folder, name) for name in sorted(names) if name},
     )

@@ -50,13 +50,16 @@ class RemoteError(Exception):
 
 
 class Channel:
-    """A running agent on a host: write to its standard input, read its lines."""
+    """A command that runs on a host: write to its standard input, read its lines.
 
-    def __init__(self, host: Host, verb: str, request: Mapping[str, Any], timeout_s: int) -> None:
+    `verb` is what it does, for messages; `sent` is what its standard input begins with.
+    """
+
+    def __init__(self, host: Host, verb: str, command: str, sent: bytes = b"") -> None:
         self._host = host
         self._verb = verb
         self._errors: list[str] = []
-        command, password = _for_host(host, bundle.command(verb, timeout_s))
+        command, password = _for_host(host, command)
         self._close: Callable[[], None] = lambda: None
         self._exit_status: Callable[[], int] = lambda: -1  # -1: not known
         self._stdin: IO[bytes]
@@ -73,12 +76,12 @@ class Channel:
                         "is reached by a connector that is not supported; reach it over ssh, or "
                         "use @local"
                     )
-                self._write_all([*password, bundle.payload(request, verb).encode()])
+                self._write_all([*password, sent])
         except (OSError, EOFError, SSHException) as error:
-            self._close()
+            self.close()
             raise RemoteError(f"the connection failed while starting {verb}: {error}") from error
         except RemoteError:
-            self._close()
+            self.close()
             raise
 
     def _open_ssh(self, connector: SSHConnector, command: str) -> None:
@@ -141,8 +144,8 @@ class Channel:
         except (OSError, EOFError):
             return  # the reader finds out and says why
 
-    def read(self) -> Line | None:
-        """The next line of the answer; None at its end."""
+    def read_text(self) -> str | None:
+        """The next line as it is, without its newline; None at the end."""
         silent = RemoteError(
             f"said nothing for {SILENCE_S} s during {self._verb}; the host or its disk hangs"
         )
@@ -151,23 +154,32 @@ class Channel:
                 raw = self._stdout.readline()
         except (OSError, EOFError) as error:
             raise RemoteError(self.why_it_ended()) from error
-        if not raw:
+        return raw.decode("utf-8", "replace").rstrip("\r\n") if raw else None
+
+    def read(self) -> Line | None:
+        """The next line of the agent's answer; None at its end."""
+        text = self.read_text()
+        if text is None:
             return None
         try:
-            line = json.loads(raw)
+            line = json.loads(text)
         except ValueError as error:
-            text = raw.decode("utf-8", "replace").strip()[:200]
             raise RemoteError(
-                f"the agent answered {self._verb} with {text!r}, expected JSON; something on the "
-                "host prints into non-interactive shells: silence it (~/.bashrc, sshrc)"
+                f"the agent answered {self._verb} with {text.strip()[:200]!r}, expected JSON; "
+                "something on the host prints into non-interactive shells: silence it (~/.bashrc, "
+                "sshrc)"
             ) from error
         if not isinstance(line, dict):
             raise RemoteError(f"the agent answered {self._verb} with {line!r}, expected an object")
         return line
 
     def close(self) -> None:
-        """Give the channel back; a lease ends with it."""
+        """Give the channel back; a lease ends with it. Nothing is read or written afterwards."""
         self._close()
+        # paramiko's files flush themselves when they are collected. Left to the collector of cycles
+        # (this object is in the traceback of an exception) that fails, and prints a traceback.
+        for name in ("_stdin", "_stdout"):
+            vars(self).pop(name, None)
 
     def why_it_ended(self) -> str:
         """One sentence on why the agent stopped talking, from what it left on standard error."""
@@ -198,6 +210,12 @@ class Channel:
         )
 
 
+def agent(host: Host, verb: str, request: Mapping[str, Any], timeout_s: int) -> Channel:
+    """A verb of the agent, started on a host and given its request. Raises `RemoteError`."""
+    sent = bundle.payload(request, verb).encode()
+    return Channel(host, verb, bundle.command(verb, timeout_s), sent)
+
+
 def call(
     host: Host,
     verb: str,
@@ -215,7 +233,7 @@ def call(
     end line: an incomplete answer never counts. With `keep` false lines are only shown to
     `on_line`, not collected: an answer that carries a file would fill the memory.
     """
-    channel = Channel(host, verb, request, timeout_s)
+    channel = agent(host, verb, request, timeout_s)
     lines: list[Line] = []
     limit_s = timeout_s + GRACE_S
     # The agent bounds itself; this bound is for a host that stopped answering altogether.

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import pyinfra_cli.cli as cli
-import pyinfra_cli.util as cli_util
 from pyinfra import logger
 from pyinfra.api import facts, operations
 from pyinfra.api.command import FunctionCommand
@@ -30,7 +28,6 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import ctx_host
-from pyinfra_cli.exceptions import UnexpectedExternalError
 
 from glue import callbacks
 from glue.patch import wrap
@@ -57,8 +54,9 @@ def fail(host: Host, sentence: str) -> None:
 
 def sentence_of(error: BaseException) -> str:
     """An exception in one sentence; one that we did not expect with the place it comes from."""
-    if isinstance(error, UnexpectedExternalError):
-        error = error.exception
+    # pyinfra_cli's wrapper around an exception from one of our files
+    if type(error).__name__ == "UnexpectedExternalError":
+        error = getattr(error, "exception", error)
     if isinstance(error, HostFailure):
         return str(error)
     logger.debug("".join(traceback.format_exception(error)))
@@ -69,6 +67,11 @@ def sentence_of(error: BaseException) -> str:
 
 def apply() -> None:
     """Isolate hosts in the prepare and execute stages."""
+    # Not at the top: importing pyinfra_cli has gevent patch the whole process, which a test that
+    # only wants `fail` must not do to its runner.
+    import pyinfra_cli.cli as cli
+    import pyinfra_cli.util as cli_util
+
     wrap(cli_util, "_parallel_load_hosts", _prepare)
     wrap(facts, "get_fact", _get_fact)
     wrap(cli, "get_facts", _get_facts)

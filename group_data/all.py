@@ -123,19 +123,27 @@ llama_cpp_build_jobs = 0
 # The model hub, or a mirror of it.
 model_hub_url = "https://huggingface.co"
 
+# File on the controller (0600, from secrets_folder) that holds the hub's token, for models that
+# are not public (G11); "": none. Hosts keep it in /etc/voltfleet/hub-token, for root alone.
+model_hub_token_file = ""
+
 # Folder with a folder per model and revision; best a file system of its own.
 model_root = "/srv/voltfleet/models"
 
 # Models this host keeps: name -> source, pinned revision, files with bytes and sha256 (G11, T2).
 models = {}
 
-# Metadata a GGUF must have: profile -> key -> value. A model names its profile (G11).
+# Metadata a GGUF must have: profile -> key -> value. A model names its profile; its own
+# `architecture` goes before the profile's (G11). The agent's command `check` has the same table.
 model_profiles = {
-    # What public files have: the architecture is asked per model (`architecture`), nothing more.
-    "upstream": {},
+    # What public files of the fleet's model have: an architecture that llama.cpp knows.
+    "upstream": {
+        "general.architecture": "qwen4exp",
+    },
     # The guide's own file and its "signature". No public file carries these keys and llama.cpp
     # does not read them: only for those who have that file.
     "guide": {
+        "general.architecture": "qwen4exp",
         "qwen.flash_kernel_version": "v3.2.1-v100",
         "qwen.nvlink_optimized": True,
         "qwen.cuda_arch_requirement": 7.0,
@@ -149,3 +157,7 @@ models_full_check = False
 
 # Running servers: name -> model, address, port, flags (G13, T10).
 instances = {}
+
+# Hosts whose running servers are switched to something new at a time, in the order of the
+# inventory; when one fails it is put back, and the hosts not begun stay as they are.
+serving_switch_at_once = 1

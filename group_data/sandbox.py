@@ -62,7 +62,7 @@ models = {
 instances = {
     "tiny": {
         "model": "tiny",
-        "host": "0.0.0.0",
+        "host": "0.0.0.0",  # noqa: S104  it wants a key
         "port": 8080,
         "api_key_file": "api_key",
         "ctx_size": 1024,  # tokens, shared by the slots

@@ -112,7 +112,11 @@ class Progress:
 
 
 def apply(host: Host, changes: list[Change]) -> None:
-    """Have the agent make the changes; raises `Stopped` when one of them failed."""
+    """Have the agent make the changes; raises `Stopped` when one of them failed.
+
+    Raises `RemoteError`, before anything is done, when the lease was lost meanwhile.
+    """
+    lease.must_hold(host)
     undecided = [change for change in changes if change.action is None]
     if undecided:
         raise Stopped(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from pyinfra import logger
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 
@@ -16,10 +19,8 @@ from facts.host import desired_of, observe
 from operations import release_cache, sending
 from operations.converge import Stopped, apply, converge
 from rules.change import Change
-from rules.desired import Release
+from rules.desired import CACHE, Release
 
-# On the host; root's alone, so that nobody can change an archive between receipt and unpacking.
-HOST_FOLDER = "/var/cache/voltfleet"
 # Seconds that a release of 100 MB may take over a bad line.
 PACK_TIMEOUT_S = 3600
 
@@ -38,19 +39,23 @@ def _release(host: Host, changes: list[Change]) -> None:
         if action.get("do") != "release.build" or release is None:
             apply(host, [change])
             continue
-        with release_cache.building(release.fingerprint):
-            sha256 = release_cache.known_sha256(release.fingerprint)
-            if sha256 is None:
-                apply(host, [change])
-                _collect(host, release)
-                continue
+        try:
+            with release_cache.building(release.fingerprint):
+                sha256 = release_cache.known_sha256(release.fingerprint)
+                if sha256 is None:
+                    apply(host, [change])
+                    _collect(host, release)
+                    continue
+        except release_cache.CacheError as error:
+            raise Stopped(str(error)) from error
         _ship(host, change, release, sha256)
 
 
 def _ship(host: Host, change: Change, release: Release, sha256: str) -> None:
     """Send the kept archive and have the host unpack and prove it."""
     path = release_cache.archive(release.fingerprint)
-    there = f"{HOST_FOLDER}/{path.name}"
+    # root's alone, so that nobody can change the archive between receipt and unpacking
+    there = f"{CACHE}/{path.name}"
     sending.send(host, path, there, sha256, f"release {release.fingerprint}")
     unpack = {
         **(change.action or {}),
@@ -62,10 +67,30 @@ def _ship(host: Host, change: Change, release: Release, sha256: str) -> None:
 
 
 def _collect(host: Host, release: Release) -> None:
-    """Bring a release that was just built and proved to the controller."""
-    folder = release_cache.folder()
+    """Bring a release that was just built and proved to the controller.
+
+    The host has what it needs, so whatever goes wrong here is a warning.
+    """
+    received = release_cache.part(release.fingerprint, host.name)
+    try:
+        _receive(host, release, received)
+    except (OSError, remote.RemoteError, Stopped) as error:
+        why = str(error)
+        if isinstance(error, OSError):
+            why = f"{error.filename or received}: {error.strerror}"
+        host.log_styled(
+            f"release {release.fingerprint} is in place but could not be kept on this controller "
+            f"({why}): the next host that needs it builds it again",
+            fg="yellow",
+            log_func=logger.warning,
+        )
+    finally:
+        with suppress(OSError):
+            received.unlink(missing_ok=True)
+
+
+def _receive(host: Host, release: Release, received: Path) -> None:
     request = {"root": release.root, "fingerprint": release.fingerprint}
-    received = folder / f"{release.fingerprint}.{host.name}.part"
     digest = hashlib.sha256()
     with received.open("wb") as stream:
 

@@ -7,21 +7,20 @@ begun; reboots go a bounded number at a time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
-from pyinfra.api.state import StateStage
 
 from facts.controller import ROOT
 from facts.host import config_of, desired_of, forget, observe
-from glue.run import asked, this_host
+from glue.run import this_host
 from operations import reboots, sending
 from operations.converge import Stopped, apply, converge, current_plan
-from operations.report import REPORT
-from operations.turns import Held, Turns
+from operations.turns import Turns
 from rules import plan_driver, plan_platform, reboot
 from rules.change import Change, of_area
 
@@ -30,44 +29,54 @@ from rules.change import Change, of_area
 ROUNDS = 6
 MOVE = (plan_driver.INSTALL, "move")  # id and verb of a change from another branch
 
-_moves = Turns("driver move")
-_reboots = Turns("reboot")
+MOVES = Turns()
+REBOOTS = Turns()
 
 
 @operation()
 def installed() -> Generator[Any, None, None]:
     """Make the area `platform` of the plan so."""
     host = this_host()
-    commands = list(converge("platform", execute=_platform))
-    if not commands and host.state.current_stage >= StateStage.Execute:
-        _moves.passes(host.name)
-    yield from commands
+    MOVES.come(host.name)
+    try:
+        yield from converge("platform", execute=_platform)
+    finally:
+        MOVES.leave(host.name)
 
 
 def _platform(host: Host, changes: list[Change]) -> None:
+    if not any((change.id, change.verb) == MOVE for change in changes):
+        MOVES.leave(host.name)
+        _converge(host, changes)
+        return
+    with _turn(host, MOVES, 1, "driver move"):
+        forget(host)  # the turn may have been waited for
+        _converge(host, of_area(current_plan(host), "platform"))
+        _gate(host)
+
+
+@contextmanager
+def _turn(host: Host, turns: Turns, at_once: int, what: str) -> Iterator[None]:
+    """Hold this host's turn at a step; a failure inside stops the hosts that have not begun."""
     order = [other.name for other in host.state.inventory]
-    try:
-        if not any((change.id, change.verb) == MOVE for change in changes):
-            _moves.passes(host.name)
-            _converge(host, changes, order)
-            return
-        with _moves.turn(host.name, order, expected=lambda: _expected(host)):
-            _converge(host, changes, order)
-            _gate(host)
-    except Held as held:
-        raise Stopped(str(held)) from held
+
+    def waits(ahead: str) -> None:
+        host.log(f"  waits for its turn: {what}, after {ahead}")
+
+    with turns.turn(host.name, order, at_once, waits) as begins:
+        if not begins:
+            raise Stopped(
+                f"no {what} here: it failed on {turns.failed}, so that the hosts after it are left "
+                "as they were; repair that one and run again"
+            )
+        try:
+            yield
+        except Exception:
+            turns.stop(host.name)
+            raise
 
 
-def _expected(host: Host) -> Collection[str]:
-    """The hosts that may still come to a move of their driver: none in a run host by host."""
-    given: dict[str, Any] = dict(host.current_op_global_arguments or {})
-    if asked("serial") or given.get("_serial"):
-        return ()
-    active = {other.name for other in host.state.active_hosts}
-    return [name for name in active if not REPORT.of(name).failed]
-
-
-def _converge(host: Host, changes: list[Change], order: list[str]) -> None:
+def _converge(host: Host, changes: list[Change]) -> None:
     """Make the changes, look again, make what has become possible, until nothing is left."""
     made: set[str] = set()
     for _ in range(ROUNDS):
@@ -86,7 +95,8 @@ def _converge(host: Host, changes: list[Change], order: list[str]) -> None:
             _send(host, now)
             apply(host, now)
         else:
-            with _reboots.turn(host.name, order, config_of(host).reboot_parallel):
+            REBOOTS.come(host.name)
+            with _turn(host, REBOOTS, config_of(host).reboot_parallel, "reboot"):
                 reboots.reboot(host, now[0])
         forget(host)
         changes = of_area(current_plan(host), "platform")

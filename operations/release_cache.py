@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,18 @@ def folder() -> Path:
     return Path(base) / "releases"
 
 
+class CacheError(Exception):
+    """The cache of this controller cannot be used. The message is one sentence."""
+
+
 def archive(fingerprint: str) -> Path:
     return folder() / f"{fingerprint}.tar.gz"
+
+
+def part(fingerprint: str, host_name: str) -> Path:
+    """Where an archive lies while it comes from a host, whose name may hold a ``/`` (@ssh/x)."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", host_name)[:100]
+    return folder() / f"{fingerprint}.{name}.part"
 
 
 def known_sha256(fingerprint: str) -> str | None:
@@ -46,16 +57,26 @@ def keep(fingerprint: str, received: Path, sha256: str) -> None:
     path = archive(fingerprint)
     received.rename(path)
     beside = path.with_suffix(".sha256.new")
-    beside.write_text(sha256 + "\n")
-    beside.rename(path.with_suffix(".sha256"))
+    try:
+        beside.write_text(sha256 + "\n")
+        beside.rename(path.with_suffix(".sha256"))
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 @contextmanager
 def building(fingerprint: str) -> Iterator[None]:
-    """Hold the right to build one fingerprint on this controller."""
-    folder().mkdir(parents=True, exist_ok=True)
+    """Hold the right to build one fingerprint on this controller. Raises `CacheError`."""
     lock = _locks.setdefault(fingerprint, BoundedSemaphore())
-    with lock, (folder() / f"{fingerprint}.lock").open("w") as stream:
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+        opened = (folder() / f"{fingerprint}.lock").open("w")
+    except OSError as error:
+        raise CacheError(
+            f"releases cannot be kept in {folder()} on this controller ({error.strerror}): make "
+            "it writable, or name another folder in VOLTFLEET_CACHE"
+        ) from error
+    with opened as stream, lock:
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,7 @@ from glue.connections import why_not
 from glue.run import the_state, this_host
 from operations import lease
 from operations.report import REPORT
-from rules import serving
+from rules import models, serving
 from rules.validate import Invalid
 
 _BEGUN = "voltfleet_begun"
@@ -37,7 +37,8 @@ def begin(host: Host | None = None) -> None:
     REPORT.touch(host.name)
     try:
         config = config_of(host)
-        problems = serving.refusals(config, inputs(config).secrets)
+        secrets = inputs(config).secrets
+        problems = [*serving.refusals(config, secrets), *models.refusals(config, secrets)]
     except Invalid as error:
         problems = error.problems
     except ControllerError as error:

@@ -1,89 +1,73 @@
-"""Steps that hosts take one after another: who may go on, and what a failure stops.
+"""Whose turn it is to switch: hosts in the order of the inventory, few at a time, until one fails.
 
-pyinfra runs an operation on all hosts at once, in no order. `Turns` lets the hosts that reach such
-a step go on in the order of the inventory, a bounded number at a time, and holds those that have
-not begun back for good as soon as one has failed.
+pyinfra works on all hosts at once. A host that comes to an operation says so (`come`), and either
+leaves again (`leave`) or waits for its `turn`: until every host before it that came has begun or
+left, and few enough are at it. After `stop` nobody begins any more. The hosts of one batch come
+before any of them can have its turn, since nothing that takes time lies before `come`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import gevent
-
-from rules.reboot import turns
-
-LOOK_EVERY_S = 0.2
-# A host that is expected and does not come (a run host by host, a pool that is full) is waited
-# for this long: longer than the probe before the step takes.
-EXPECTED_WITHIN_S = 60
-
-
-class Held(Exception):
-    """This host's turn does not come any more: another one failed. One sentence."""
+from gevent.event import Event
 
 
 class Turns:
-    """The turns of one kind of step (`what`, for people: "driver move") in one run."""
+    """The turns of one run, by host name."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._waiting: set[str] = set()
-        self._under_way: set[str] = set()
-        self._ended: set[str] = set()
-        self._passed: set[str] = set()
-        self._failed: list[str] = []
+    def __init__(self) -> None:
+        self.failed = ""  # the first host whose switch failed
+        self._to_come: set[str] = set()  # came, and neither begun nor left
+        self._begun: dict[str, int] = {}  # at it now, with how many at once each allows
+        self._moved = Event()
 
-    def passes(self, name: str) -> None:
-        """This host does not take the step: nobody waits for it."""
-        self._passed.add(name)
+    def come(self, name: str) -> None:
+        self._to_come.add(name)
+
+    def leave(self, name: str) -> None:
+        """Nobody has to wait for this host."""
+        self._to_come.discard(name)
+        self._wake()
+
+    def stop(self, name: str) -> None:
+        """The switch failed on this host: hosts that have not begun are left as they are."""
+        self.failed = self.failed or name
 
     @contextmanager
     def turn(
-        self,
-        name: str,
-        order: Sequence[str],
-        parallel: int = 1,
-        expected: Callable[[], Collection[str]] = tuple,
-    ) -> Iterator[None]:
-        """Wait for this host's turn, and hold it inside; raises `Held` when it won't come.
+        self, name: str, order: Sequence[str], at_once: int, waits: Callable[[str], None]
+    ) -> Iterator[bool]:
+        """Wait for a host's turn and hold it; False when there will be none, since one failed.
 
-        `order` names all hosts; `expected` gives those that may still come, and go before this one
-        if they are before it in `order`. An exception inside is a failure of this host.
+        `order` are the names of all hosts; `waits` is called with the host that is waited for.
         """
-        self._waiting.add(name)
+        before = set(order[: order.index(name)])
+        told = False
+        while not self.failed and (ahead := self._ahead(before, at_once)):
+            if not told:
+                waits(ahead)
+                told = True
+            self._moved.wait()
+        if self.failed:
+            self.leave(name)
+            yield False
+            return
+        self._begun[name] = at_once
+        self.leave(name)
         try:
-            self._wait(name, order, parallel, expected)
+            yield True
         finally:
-            self._waiting.discard(name)
-        self._under_way.add(name)
-        try:
-            yield
-        except BaseException:
-            self._failed.append(name)
-            raise
-        finally:
-            self._under_way.discard(name)
-            self._ended.add(name)
+            del self._begun[name]
+            self._wake()
 
-    def _wait(
-        self,
-        name: str,
-        order: Sequence[str],
-        parallel: int,
-        expected: Callable[[], Collection[str]],
-    ) -> None:
-        begun = time.monotonic()
-        while not self._failed:
-            coming = set(expected()) if time.monotonic() - begun < EXPECTED_WITHIN_S else set()
-            ahead = (coming | self._waiting) - self._passed - self._ended - self._under_way
-            queue = [host for host in order if host in ahead or host == name]
-            if name in turns(queue, self._under_way, self._failed, parallel):
-                return
-            gevent.sleep(LOOK_EVERY_S)
-        raise Held(
-            f"no {self._what} here: {self._failed[0]} failed, so that the hosts after it are left "
-            "as they were; repair that one and run again"
-        )
+    def _ahead(self, before: set[str], at_once: int) -> str:
+        """A host that is to be waited for, empty when it is this host's turn."""
+        if self._begun and len(self._begun) >= min(at_once, *self._begun.values()):
+            return next(iter(self._begun))
+        return min(before & self._to_come, default="")
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = Event()

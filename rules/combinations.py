@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from rules.describe import Path
+from rules.describe import Path, looks_secret
 from rules.schema import HostConfig, InstanceSpec, ModelSpec
 from rules.schema_platform import impossible
 from rules.values import MODEL_URL, PATTERN_WORDS
@@ -44,15 +44,13 @@ class Clash:
     why: str
 
 
-def clashes(config: HostConfig) -> list[Clash]:
-    """Everything impossible in one host's data, in the order of the variables."""
-    checks: tuple[Callable[[HostConfig], Iterator[Clash]], ...] = (
-        _accounts,
-        _platform,
-        _models,
-        _instances,
-    )
-    return [clash for check in checks for clash in check(config)]
+def clashes(config: HostConfig, login: str = "") -> list[Clash]:
+    """Everything impossible in one host's data, in the order of the variables.
+
+    `login` is the user that pyinfra logs in as, as far as the data names it (``ssh_user``).
+    """
+    checks: tuple[Callable[[HostConfig], Iterator[Clash]], ...] = (_platform, _models, _instances)
+    return [*_accounts(config, login), *(clash for check in checks for clash in check(config))]
 
 
 def is_loopback(host: str) -> bool:
@@ -65,13 +63,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _accounts(config: HostConfig) -> Iterator[Clash]:
+def _accounts(config: HostConfig, login: str) -> Iterator[Clash]:
     if config.service_user == "root":
         # The user is made a system user without a login: that would lock root out.
         yield Clash(
             ("service_user",),
             "root",
             "servers do not run as root; name a user of their own, like 'voltfleet'",
+        )
+    elif config.service_user == login:
+        yield Clash(
+            ("service_user",),
+            login,
+            "is also ssh_user, which would lose its shell and its home; name a user of the "
+            "servers' own, like 'voltfleet'",
         )
 
 
@@ -81,6 +86,12 @@ def _platform(config: HostConfig) -> Iterator[Clash]:
 
 
 def _models(config: HostConfig) -> Iterator[Clash]:
+    if looks_secret(config.model_hub_token_file):
+        yield Clash(
+            ("model_hub_token_file",),
+            config.model_hub_token_file,
+            "this is a token itself; put it in a file of mode 0600 in secrets_folder and name that",
+        )
     for name, model in config.models.items():
         at: Path = ("models", name)
         yield from _source(at, model)

@@ -56,13 +56,16 @@ def desired_state(
         *_sysctl_files(config),
         *_module_files(config),
         *plan_platform.files(platform),
+        *models.token_files(config, inputs.secrets),
     ]
     links: list[Link] = []
     units: list[Unit] = [*plan_platform.units(platform)]
     instances = []
     if wanted_models:
-        files += serving.check_timer_files(inputs.templates)
-        units.append(Unit("voltfleet-model-check.timer", reason=("G11",)))
+        files += serving.check_timer_files(inputs.templates, config.models)
+    # without a model a timer of earlier data would check for ever what nobody wants
+    due = bool(wanted_models)
+    units.append(Unit("voltfleet-model-check.timer", enabled=due, active=due, reason=("G11",)))
     for name in sorted(config.instances):
         spec = config.instances[name]
         built = serving.instance(

@@ -27,7 +27,9 @@ _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?($|[_-])|secret|token|credential|api[_-]?key", re.I
 )
 _SECRET_VALUE = re.compile(
-    r"^(hf_|sk-|gh[opsu]_|glpat-|AKIA)|-----BEGIN|://[^/\s]*:[^/\s]*@|https?://[^/\s]*@"
+    r"^(hf_|sk-|gh[opsu]_|glpat-|AKIA)|-----BEGIN|://[^/\s]*:[^/\s]*@|https?://\S*@"
+    r"|[?&#][\w.-]*(token|key|secret|signature|password)=",
+    re.I,
 )
 _LONGEST_SHOWN = 60
 
@@ -139,11 +141,16 @@ def shown(path: Path, value: object) -> str:
     if isinstance(value, (dict, list, tuple, set)):
         return f"a {type(value).__name__} of {len(value)}"
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
-    secret = _SECRET_NAME.search(name) or (isinstance(value, str) and _SECRET_VALUE.search(value))
+    secret = _SECRET_NAME.search(name) or (isinstance(value, str) and looks_secret(value))
     if secret and value not in (None, "", True, False):
         return "(hidden)"
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+
+
+def looks_secret(value: str) -> bool:
+    """Whether a text has the form of a key or token, or holds one."""
+    return _SECRET_VALUE.search(value) is not None
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, Any, Any, str | None, int | None]:

@@ -13,6 +13,9 @@ from typing import Any
 
 from rules.desired_platform import Platform
 
+# On hosts: archives on their way and what builds keep; root's alone.
+CACHE = "/var/cache/voltfleet"
+
 
 @dataclass(frozen=True)
 class Package:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from rules.desired import Model, ModelFile
+from rules.desired import File, Model, ModelFile
 from rules.schema import HostConfig, ModelFileSpec, ModelSpec
 
 ARCHITECTURE = "general.architecture"
+TOKEN_FILE = "/etc/voltfleet/hub-token"  # on the host, root's alone  # noqa: S105
 REASON = ("G11",)
 
 
@@ -28,9 +29,30 @@ def model(config: HostConfig, name: str) -> Model:
         required_metadata=required_metadata(config, name),
         profile=spec.profile,
         other_profiles=tuple(sorted(set(config.model_profiles) - {spec.profile})),
+        # only the hub may see it: a URL of another place gets none
+        token_file=TOKEN_FILE if config.model_hub_token_file and spec.source == "hub" else None,
         full_check=config.models_full_check,
         reason=REASON,
     )
+
+
+def token_files(config: HostConfig, secrets: Mapping[str, bytes]) -> list[File]:
+    """The hub's token as a file of the host, where one of its models comes from the hub.
+
+    `secrets` are the contents of the controller's secrets by the path that the data names.
+    """
+    token = secrets.get(config.model_hub_token_file)
+    if token is None or not any(spec.source == "hub" for spec in config.models.values()):
+        return []
+    return [File(TOKEN_FILE, token.strip() + b"\n", mode=0o600, secret=True, reason=REASON)]
+
+
+def refusals(config: HostConfig, secrets: Mapping[str, bytes]) -> list[str]:
+    """What the hub's token makes impossible; `secrets` as for `token_files`."""
+    token = secrets.get(config.model_hub_token_file)
+    if token is None or (token.isascii() and len(token.split()) == 1):
+        return []
+    return [f"model_hub_token_file: {config.model_hub_token_file} must hold one token, one word"]
 
 
 def address(config: HostConfig, spec: ModelSpec, file: ModelFileSpec) -> str:

@@ -74,6 +74,7 @@ def refusals(desired: Desired, observed: Observed) -> list[str]:
     return [
         *_unsupported(desired, observed),
         *dict.fromkeys(unlearned_parts),
+        *plan_accounts.refusals(desired, observed),
         *wrong_kinds(desired, observed),
         *(plan_platform.refusals(desired.platform, observed) if desired.platform else []),
     ]

@@ -9,6 +9,10 @@ from rules.change import Change
 from rules.desired import Desired, Group, User
 from rules.observed import Observed, Unknown
 
+# From here on uids are people's, on Debian and Ubuntu (adduser.conf's FIRST_UID).
+FIRST_PERSON = 1000
+NO_LOGIN = ("nologin", "false")
+
 
 def changes(desired: Desired, observed: Observed) -> list[Change]:
     """Groups to make, then users to make or to set right.
@@ -19,6 +23,33 @@ def changes(desired: Desired, observed: Observed) -> list[Change]:
     making = {change.id for change in groups if change is not None}
     users = [_user(user, observed, making) for user in desired.users]
     return [change for change in [*groups, *users] if change is not None]
+
+
+def refusals(desired: Desired, observed: Observed) -> list[str]:
+    """A sentence for every account of somebody else's that a run would make its own.
+
+    A server's user has no shell and no home of its own: taking somebody's account for it would
+    lock them out.
+    """
+    found = ((user, observed.of("users", user.name)) for user in desired.users)
+    return [
+        f"user {user.name} exists with uid {account.get('uid')}, home {account.get('home')} and "
+        f"shell {account.get('shell')}, so it is not the servers' own, and a run would take its "
+        "home and shell away: name another service_user"
+        for user, account in found
+        if isinstance(account, Mapping) and _is_somebody_elses(user, account)
+    ]
+
+
+def _is_somebody_elses(user: User, account: Mapping[str, Any]) -> bool:
+    if account.get("home") == user.home and account.get("shell") == user.shell:
+        return False  # nothing is taken away
+    uid = account.get("uid")
+    if isinstance(uid, int) and (uid == 0 or uid >= FIRST_PERSON):
+        return True
+    # With the home that runs give, it is the one a run made, and its shell was changed since.
+    may_log_in = str(account.get("shell")).rpartition("/")[2] not in NO_LOGIN
+    return may_log_in and account.get("home") != user.home
 
 
 def _group(group: Group, observed: Observed) -> Change | None:

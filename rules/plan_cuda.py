@@ -11,12 +11,12 @@ from typing import Any
 
 from rules.change import Change
 from rules.cuda import Conflict, conflicts, kept_by_hold, lacking, nvcc_path, proved
+from rules.desired import CACHE
 from rules.desired_platform import CudaToolkit, Repository
 from rules.reboot import State
 
 INSTALL = "cuda"
 PROOF = "cuda:proof"
-CACHE = "/var/cache/voltfleet"
 ALTERNATIVE = "cuda:alternative"
 
 Part = Mapping[str, Any]

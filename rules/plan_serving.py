@@ -2,8 +2,9 @@
 
 In this order: the release's flags are compared with what the unit will pass, files and links are
 put in place, units are reloaded and (re)started, and every server that was touched or does not
-answer must pass its gate. Nothing of an instance is touched while its release or model is not
-sound: the changes of those areas are needed first.
+answer must pass its gate. A restart or its gate that fails puts back all that was put in place: the
+servers of a host share links and unit file, so they are switched together. Nothing of an instance
+is touched while its release or model is not sound: the changes of those areas are needed first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rules import models, plan_models, plan_releases
+from rules import models, plan_models, plan_releases, restarts
 from rules.change import Change
 from rules.desired import Desired, Instance, Model, Release
 from rules.observed import Observed, Unknown
@@ -39,7 +40,16 @@ def changes(desired: Desired, observed: Observed) -> list[Change]:
     planned = [*checks, *paths, *units]
     for instance in desired.instances:
         planned += _instance(instance, desired, observed, planned, staged)
-    return planned
+    replaced = sorted(p for p, id in changed_paths(paths).items() if not id.startswith("directory"))
+    return [_puts_back(change, planned, replaced) for change in planned]
+
+
+def _puts_back(change: Change, planned: list[Change], replaced: list[str]) -> Change:
+    """A restart, or the gate of a restarted server, puts back what was replaced when it fails."""
+    restarted = {other.id for other in planned if other.verb == "restart"}
+    if change.action is None or not restarted & {change.id, *change.needs}:
+        return change
+    return replace(change, action={**change.action, "put_back": replaced})
 
 
 def _staged(release: Release | None, desired: Desired, observed: Observed) -> dict[str, str]:
@@ -172,7 +182,6 @@ def _instance(
     if not (mine or refresh or why):
         return []
     started = [*mine, *refresh]
-    before = why or "answers, but will be restarted"
     action = {
         "do": "serve.gate",
         "instance": instance.name,
@@ -181,29 +190,32 @@ def _instance(
         "port": instance.port,
         "key_file": instance.key_file,
         "model": _model_path(instance, desired),
-        "model_name": instance.model,
-        "revision": next((m.revision for m in desired.models if m.name == instance.model), ""),
         "timeout_s": instance.start_timeout_s,
+        "put_back": [],
     }
     gate = Change(
         id=f"serve:{instance.name}:gate",
         area=AREA,
         verb="prove",
         thing=f"server {instance.name} on {instance.host}:{instance.port}",
-        before=before,
+        before=why or "answers, but will be restarted",
         after="answers a completion" + (", refuses without the key" if instance.key_file else ""),
         reason=instance.reason,
         needs=tuple(change.id for change in started) or _of(instance, staged),
-        action=None if before.startswith("unknown: ") and not started else action,
+        action=action,
     )
     return [*refresh, gate]
 
 
 def _unhealthy(instance: Instance, observed: Observed) -> str:
-    """What a look at the port said, empty when the server answers."""
+    """What a look at the port said, empty when the server answers.
+
+    A look that told nothing decides nothing either: a busy server may not have taken the
+    connection. The gate, which waits longer, does.
+    """
     found = observed.of("instances", instance.name)
     if isinstance(found, Unknown):
-        return f"unknown: {found.reason}"
+        return f"not seen to answer: {found.reason}"
     if found is None or not found.get("listening"):
         return "nothing listens"
     health = found.get("health")
@@ -222,8 +234,9 @@ def _refresh(
         return []
     key = f"model {model.name}"
     found = observed.of("models", model.name)
-    repaired = isinstance(found, Mapping) and found.get("repaired_at") is not None
-    if not repaired and key not in staged:
+    repaired = found.get("repaired_at") if isinstance(found, Mapping) else None
+    stale = isinstance(repaired, (int, float)) and restarts.started_before(unit, repaired)
+    if not stale and key not in staged:
         return []
     return [
         Change(
@@ -231,16 +244,15 @@ def _refresh(
             area=AREA,
             verb="restart",
             thing=f"unit {instance.unit}",
-            before="may have loaded the model before it was repaired",
+            before="was started before its model was repaired",
             after="has loaded the sound model",
             reason=("G11",),
             needs=tuple(staged[key] for key in (key,) if key in staged),
             action={
-                "do": "serve.refresh",
-                "unit": instance.unit,
-                "model": model.name,
-                "revision": model.revision,
+                "do": "unit.restart",
+                "name": instance.unit,
                 "limit_s": instance.start_timeout_s,
+                "put_back": [],
             },
         )
     ]

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rules import restarts
 from rules.change import Change
-from rules.desired import Desired, Unit
+from rules.desired import Desired, File, Unit
 from rules.observed import Observed, Unknown
 from rules.plan_files import SYSTEMD
 
@@ -22,8 +23,8 @@ def unit_changes(
     """Changes of an area's units.
 
     `changed_paths` are the paths that this plan changes before, with the ids of those changes
-    (`plan_files.changed_paths`): a unit waits for its own unit file and for every path that this
-    file mentions.
+    (`plan_files.changed_paths`): a unit waits for its own unit file, for every path that this
+    file mentions, and for those mentioned there.
     """
     units = [unit for unit in desired.units if unit.area == area]
     reload = _reload(units, observed, area, changed_paths)
@@ -65,27 +66,31 @@ def unit_files(unit: str) -> tuple[str, str]:
 
 
 def _depends_on(unit: Unit, desired: Desired, changed_paths: Mapping[str, str]) -> dict[str, str]:
-    """The changed paths that a unit reads, as far as its unit file tells."""
-    own = {
+    """The changed paths that a unit reads, as far as its own files tell, and those they name."""
+    own = [file for file in desired.files if _is_own(file.path, unit.name)]
+    text = _text(own, unit)
+    named = [file for file in desired.files if file not in own and _mentions(text, file.path)]
+    text += _text(named, unit)  # an environment file names a key file, a model's link
+    return {
         path: change_id
         for path, change_id in changed_paths.items()
-        for beginning in unit_files(unit.name)
-        if path == beginning or path.startswith(f"{beginning}.d/")
+        if _is_own(path, unit.name) or _mentions(text, path)
     }
-    texts = [
-        file.content.decode(errors="replace")
-        for file in desired.files
-        for beginning in unit_files(unit.name)
-        if file.path == beginning or file.path.startswith(f"{beginning}.d/")
-    ]
+
+
+def _is_own(path: str, unit: str) -> bool:
+    return any(path == start or path.startswith(f"{start}.d/") for start in unit_files(unit))
+
+
+def _text(files: list[File], unit: Unit) -> str:
+    """The lines of files that hold no secret, with the specifiers for a template's instance."""
     instance = unit.name.rpartition(".")[0].partition("@")[2]
-    text = "\n".join(texts).replace("%i", instance).replace("%I", instance)
-    mentioned = {
-        path: change_id
-        for path, change_id in changed_paths.items()
-        if re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w.@-])", text)
-    }
-    return {**own, **mentioned}
+    text = "".join(f.content.decode(errors="replace") + "\n" for f in files if not f.secret)
+    return text.replace("%i", instance).replace("%I", instance)
+
+
+def _mentions(text: str, path: str) -> bool:
+    return re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w.@-])", text) is not None
 
 
 def _unit(
@@ -148,7 +153,7 @@ def _unit(
         before = "failing again and again" if retrying else str(state["active"])
         add("start", before, "active", reload, limit_s=limit_s)
         return changes
-    why = _restart_reason(unit, state)
+    why = restarts.reason(unit, state, depends, desired, observed)
     if why:
         back = sorted(
             path for path, change_id in depends.items() if change_id.startswith(("file:", "link:"))
@@ -160,20 +165,6 @@ def _unit(
 
 def _masked(state: Mapping[str, Any]) -> bool:
     return state["load"] == "masked" or str(state["enabled"]).startswith("masked")
-
-
-def _restart_reason(unit: Unit, state: Mapping[str, Any]) -> str:
-    """Why a running unit must be restarted; empty when it need not. See `Unit.stamp`."""
-    if unit.stamp is None:
-        return ""
-    stamp = state.get("stamp")
-    if isinstance(stamp, Mapping):
-        return f"unknown: what it was started from: {stamp.get('unknown')}"
-    if stamp != unit.stamp:
-        return f"running as {stamp[:12]}" if stamp else "running from before it was managed"
-    if state.get("exe_deleted"):
-        return "running a program that was replaced on disk"
-    return ""
 
 
 def _limit_s(unit: Unit, desired: Desired) -> int:

@@ -100,7 +100,7 @@ class ModelSpec(Strict):
     )
     architecture: str = Field(
         default="",
-        description="general.architecture the file must have; empty: not asked",
+        description="general.architecture the file must have; empty: as the profile says",
         json_schema_extra=about("", "G11"),
     )
 
@@ -247,6 +247,12 @@ class HostConfig(PlatformConfig, BaseConfig):
     model_hub_url: PlainUrl = Field(
         default="https://huggingface.co", description="the model hub, or a mirror of it"
     )
+    model_hub_token_file: str = Field(
+        default="",
+        description="file on the controller (mode 0600) that holds the hub's token, from "
+        "secrets_folder; empty: only models that need none",
+        json_schema_extra=about("", "G11"),
+    )
     model_root: AbsolutePath = Field(
         default="/srv/voltfleet/models", description="a folder per model and revision"
     )
@@ -271,6 +277,12 @@ class HostConfig(PlatformConfig, BaseConfig):
         default_factory=dict,
         description="running servers by name; each has a unit of its own",
         json_schema_extra=about("", "G13", "T10"),
+    )
+    serving_switch_at_once: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="hosts whose running servers are switched at a time, in the order of the "
+        "inventory; the first that fails stops the rest",
+        json_schema_extra=about("hosts"),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from jinja2 import Environment, StrictUndefined
@@ -205,12 +205,13 @@ def warnings(config: HostConfig) -> list[str]:
     ]
 
 
-def check_timer_files(templates: Mapping[str, str]) -> list[File]:
-    """The weekly check that reads every model whole, at idle priority."""
+def check_timer_files(templates: Mapping[str, str], names: Iterable[str]) -> list[File]:
+    """The weekly check that reads every model of the data whole, at idle priority."""
+    values = {"models": " ".join(sorted(names))}
     return [
         File(
             f"{SYSTEMD}/{name}",
-            _render(templates, f"{name}.j2", {}).encode(),
+            _render(templates, f"{name}.j2", values).encode(),
             reason=("G11",),
         )
         for name in ("voltfleet-model-check.service", "voltfleet-model-check.timer")

@@ -65,7 +65,7 @@ def problems(host_data: Mapping[str, Any], where: str = "") -> list[str]:
         Problem(clash.path, f": found {shown(clash.path, clash.value)}: {clash.why}").sentence(
             where
         )
-        for clash in clashes(config)
+        for clash in clashes(config, str(host_data.get("ssh_user") or ""))
     ]
 
 

@@ -35,22 +35,24 @@ a mapping or ``{"unknown": reason}``; an absent thing is null, a thing that coul
                 "python": "3.13.5", "uid": 0},
      "dmi": {"sys_vendor": "…", "product_name": "…"},
      "files": {path: {"kind": "file", "sha256": "…", "size": 1, "mode": "0644",
-                      "owner": "root", "group": "root", "text": "…"}},
-     "directories": {path: {"kind": "directory", "mode": "0755", "owner": …, "group": …}},
-     "links": {path: {"kind": "link", "target": "…"}},
+                      "owner": "root", "group": "root", "changed_at": 1.5, "text": "…"}},
+     "directories": {path: {"kind": "directory", "mode": "0755", "owner": …, "group": …,
+                            "changed_at": 1.5}},
+     "links": {path: {"kind": "link", "target": "…", "changed_at": 1.5}},
      "packages": {name: {"version": "1.2-3", "status": "installed", "held": false}},
      "packages_state": {"interrupted": false, "manager": "apt"},
      "groups": {name: {"gid": 1}},
      "users": {name: {"uid": 1, "home": "…", "shell": "…", "groups": ["…"]}},
      "units": {name: {"load": "loaded", "active": "active", "sub": "running",
                       "enabled": "enabled", "need_reload": false, "pid": 1,
-                      "stamp": "…"|null, "exe_deleted": false}},
+                      "stamp": "…"|null, "exe_deleted": false, "started_at": 1.5|null}},
      "sysctls": {key: {"value": "60"}},
      "modules": {name: {"loaded": true, "options": {"x": "1"}}},
      "releases": {root: {"current": "<fingerprint>"|null,
                          "present": {"<fingerprint>": {"sound": true, "reason": ""}}}},
      "models": {name: {"current": "<revision>"|null, "files": {path: {"state": "sound"|
-                "absent"|"bad"|"unchecked", "size": 1, "reason": "…"}}, "metadata": {…}|null}},
+                "absent"|"bad"|"unchecked", "size": 1, "reason": "…"}}, "metadata": {…}|null,
+                "repaired_at": 1.5|null}},
      "instances": {name: {"listening": true, "health": 200|null}},
      "free_space": {path: {"bytes": 1}},
      "platform": {…see platform.py; only when asked},
@@ -58,8 +60,11 @@ a mapping or ``{"unknown": reason}``; an absent thing is null, a thing that coul
      "parts": {part: {"seconds": 0.01}}}
 
 ``text`` (at most 64 KiB, UTF-8) is given for a file whose sha256 differs from the asked one and
-that is not secret. A mode is four octal digits. The whole answer comes within ``deadline_s``
-whatever hangs; the parts that hung are unknown with the reason ``"timed out after N s"``.
+that is not secret. A mode is four octal digits; times are seconds since 1970: of a path the last
+change of its content, place or attributes (ctime), of a unit the start of its main process, of a
+model the last replacement of files under a revision in use. The whole answer comes within
+``deadline_s`` whatever hangs; the parts that hung are unknown with the reason
+``"timed out after N s"``.
 
 Verb ``apply``. Request ``{"run": id, "actions": [{"id": change id, "do": name, …,
 "needs": [ids]}]}``. One line per event, flushed at once: ``{"id": …, "event": "start"}``,

@@ -9,12 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
-from .wire import PROTOCOL, Wire
+from .wire import Wire
 
-VERBS = ("probe", "apply", "lease", "receive", "pack", "check", "version")
+VERBS = ("probe", "apply", "lease", "receive", "pack", "check")
 ALIVE_S = 10  # seconds between signs of life; the controller waits for several
-# Where a packed release lies while it is sent; root's alone.
-CACHE = "/var/cache/voltfleet"
 
 
 def main(argv: Sequence[str], ahead: bytes = b"") -> int:
@@ -51,10 +49,6 @@ def _live(wire: Wire) -> None:
 
 
 def _run(verb: str, wire: Wire) -> bool:
-    if verb == "version":
-        python = ".".join(str(number) for number in sys.version_info[:3])
-        wire.line({"version": PROTOCOL, "python": python})
-        return True
     request = wire.request()
     if verb == "probe":
         from . import probe
@@ -80,11 +74,9 @@ def _run(verb: str, wire: Wire) -> bool:
 
 def _pack(root: str, fingerprint: str, wire: Wire) -> bool:
     """Verb ``pack``: a release as a .tar.gz, sent in lines ``{"data": base64}``."""
-    from pathlib import Path
-
     from . import releases, transfer
 
-    path = Path(CACHE) / f"{fingerprint}.{os.getpid()}.tar.gz"
+    path = releases.CACHE / f"{fingerprint}.{os.getpid()}.tar.gz"
     try:
         releases.pack(root, fingerprint, path)
         transfer.send(path, wire.line)

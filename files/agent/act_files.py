@@ -128,24 +128,6 @@ def file_attributes(context: Context, action: Action) -> Outcome:
         return Outcome(changed=_set_attributes(path, folder, action))
 
 
-def file_remove(context: Context, action: Action) -> Outcome:
-    """Remove a file or link; a directory is refused."""
-    path = _path(action)
-    if not path.parent.exists():
-        return Outcome(changed=False)
-    with _parent(path) as folder, _sentences(f"removing {path}"):
-        found = _lstat(path.name, folder)
-        if found is None:
-            return Outcome(changed=False)
-        if stat.S_ISDIR(found.st_mode):
-            raise ActionError(f"{path} is a directory, not a file: it is left alone")
-        former = _read(path.name, folder) if stat.S_ISREG(found.st_mode) else None
-        os.unlink(path.name, dir_fd=folder)
-        if former is not None:
-            context.former.setdefault(str(path), former)
-    return Outcome(changed=True)
-
-
 def directory_make(context: Context, action: Action) -> Outcome:
     """Make a directory, or set its mode and owner; missing parents become 0755 root."""
     path = _path(action)
@@ -293,7 +275,6 @@ def _prove(path: Path, folder: int, content: bytes, action: Action) -> None:
 HANDLERS = {
     "file.write": Handler(one=file_write),
     "file.attributes": Handler(one=file_attributes),
-    "file.remove": Handler(one=file_remove),
     "directory.make": Handler(one=directory_make),
     "link.set": Handler(one=link_set),
 }

@@ -35,8 +35,10 @@ class Job:
     root: Path
     revision: str
     files: dict[str, Mapping[str, Any]]  # path -> {"url", "size", "sha256"}
-    record: models.Manifest
+    record: models.Manifest  # as it was last read or saved
     told: float = field(default=0.0)
+    read: dict[str, dict[str, Any]] = field(default_factory=dict)  # path -> what was found
+    learned: dict[str, Any] = field(default_factory=dict)  # further entries of the record
 
     @property
     def place(self) -> Path:
@@ -52,6 +54,16 @@ class Job:
         if now - self.told >= 1:
             self.told = now
             self.context.progress(self.action, message, percent)
+
+    def save(self) -> None:
+        """Record what this job found of files that are still the same, beside what others did."""
+        with models.updated(self.name, self.revision) as record:
+            if "wanted" in record or "wanted" in self.learned:  # else it is another revision's now
+                record.update(self.learned)
+                for path, found in self.read.items():
+                    if models.is_same(self.place / path, found):
+                        record["files"][path] = found
+        self.record = record
 
     def size(self, path: str) -> int:
         return int(self.files[path]["size"])
@@ -72,12 +84,7 @@ def job(context: Context, action: Action) -> Job:
             raise ActionError(f"model {name}: the path {item['path']!r} leaves the model's folder")
         files[item["path"]] = item
     root = Path(argument(action, "root", str))
-    record = models.manifest(name, revision)
-    record["root"] = str(root)
-    record["wanted"] = {
-        path: {"size": item["size"], "sha256": item["sha256"]} for path, item in files.items()
-    }
-    return Job(context, action, name, root, revision, files, record)
+    return Job(context, action, name, root, revision, files, models.manifest(name, revision))
 
 
 def fetch(context: Context, action: Action) -> Outcome:
@@ -92,6 +99,10 @@ def fetch(context: Context, action: Action) -> Outcome:
 
 
 def _fetch(work: Job, action: Action) -> Outcome:
+    work.learned["root"] = str(work.root)
+    work.learned["wanted"] = {
+        path: {"size": item["size"], "sha256": item["sha256"]} for path, item in work.files.items()
+    }
     verified = _verify(work, everything=bool(action.get("full")))
     states = work.states()
     wanted = [path for path in work.files if states[path]["state"] != "sound"]
@@ -104,7 +115,7 @@ def _fetch(work: Job, action: Action) -> Outcome:
         total = sum(work.size(path) for path in wanted)
         return Outcome(True, f"fetched {', '.join(wanted)} ({_bytes(total)})")
     _prove_whole(work, [], required)
-    models.save(work.record)
+    work.save()
     count = len(verified)
     return Outcome(False, f"read {count} file{'s' * (count != 1)} whole, all sound")
 
@@ -114,11 +125,12 @@ def verify(context: Context, action: Action) -> Outcome:
     work = job(context, action)
     try:
         _verify(work, everything=True)
-        models.save(work.record)
     except OSError as error:
         raise ActionError(os_sentence(error, f"model {work.name}: {error.filename}")) from error
     except models.Changed as error:
         raise ActionError(f"model {work.name}: {error}") from error
+    if "wanted" not in work.record:
+        return Outcome(False, "was replaced by another revision meanwhile")
     bad = [f"{p} {s['reason']}" for p, s in work.states().items() if s["state"] != "sound"]
     if bad:
         raise ActionError(f"model {work.name}: {'; '.join(bad)}; the next run fetches it again")
@@ -126,7 +138,7 @@ def verify(context: Context, action: Action) -> Outcome:
 
 
 def _verify(work: Job, everything: bool) -> list[str]:
-    """Read the files in place that need it; what was found is in `work.record`."""
+    """Read the files in place that need it, and record what was found."""
     states = work.states()
     due = [
         path
@@ -139,10 +151,10 @@ def _verify(work: Job, everything: bool) -> list[str]:
         def tell(done: int, path: str = path, before: int = before) -> None:
             work.tell(f"reads {path}", 100 * (before + done) / total)
 
-        work.record["files"][path] = models.read_whole(work.place / path, tell)
+        work.read[path] = models.read_whole(work.place / path, tell)
         before += work.size(path)
     if due:
-        models.save(work.record)
+        work.save()
     return due
 
 
@@ -175,7 +187,7 @@ def _download(work: Job, wanted: Sequence[str], token: str | None) -> dict[str, 
             download.Fetch(work.files[path]["url"], work.partial / path, work.size(path))
             for path in left
         ]
-        failed = download.fetch(fetches, token, tell)
+        failed = download.fetch(fetches, token, tell, lambda: work.context.gone)
         faults = {
             path: failed[work.partial / path] for path in left if work.partial / path in failed
         }
@@ -194,7 +206,8 @@ def _download(work: Job, wanted: Sequence[str], token: str | None) -> dict[str, 
             break
     if faults:
         said = "; ".join(f"{path}: {clause}" for path, clause in faults.items())
-        raise ActionError(f"model {work.name}: {said} (from {_origin(work, faults)})")
+        url = work.files[next(iter(faults))]["url"]
+        raise ActionError(f"model {work.name}: {said} (from {url})")
     return proved
 
 
@@ -227,7 +240,7 @@ def _prove_whole(work: Job, fresh: Sequence[str], required: Mapping[str, Any]) -
     if found:
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
         raise ActionError(f"model {work.name}: {'; '.join(found[:3])}{more}")
-    work.record["metadata"] = models.kept_metadata(metadata)
+    work.learned["metadata"] = models.kept_metadata(metadata, required)
 
 
 def _put_in_place(work: Job, fresh: Sequence[str], records: Mapping[str, dict[str, Any]]) -> None:
@@ -243,12 +256,15 @@ def _put_in_place(work: Job, fresh: Sequence[str], records: Mapping[str, dict[st
     for folder in [work.partial, *(p for p in work.partial.rglob("*") if p.is_dir())]:
         folder.chmod(0o755)
     if work.place.exists():
-        if any((work.place / path).exists() for path in fresh):
-            work.record["repaired_at"] = time.time()
-            models.save(work.record)  # first: a run that dies here must not hide it
+        repaired = any((work.place / path).exists() for path in fresh)
+        if repaired:
+            work.learned["repaired_at"] = time.time()
+            work.save()  # first: a run that dies here must not hide it
         for path in fresh:
             (work.place / path).parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             (work.partial / path).replace(work.place / path)
+        if repaired:
+            work.learned["repaired_at"] = time.time()  # a server started meanwhile has the old
         shutil.rmtree(work.partial)
     else:
         work.partial.rename(work.place)
@@ -257,30 +273,25 @@ def _put_in_place(work: Job, fresh: Sequence[str], records: Mapping[str, dict[st
         proved = records[path]
         if any(now[key] != proved[key] for key in ("size", "mtime_ns", "inode")):
             raise models.Changed(f"{path} changed while it was put in place; run again")
-        work.record["files"][path] = {**proved, **now}
-    models.save(work.record)
+        work.read[path] = {**proved, **now}
+    work.save()
 
 
 def _token(work: Job, action: Action) -> str | None:
-    name = action.get("token_file")
-    if not name:
+    if not (name := action.get("token_file")):
         return None
     token = Path(str(name)).read_text().strip()
     if not token or not token.isprintable() or " " in token:
         raise ActionError(f"model {work.name}: {name} holds no token, expected one word")
+    work.context.secrets.add(token)
     return token
-
-
-def _origin(work: Job, faults: Mapping[str, str]) -> str:
-    return str(work.files[next(iter(faults))]["url"])
 
 
 def _bytes(count: int) -> str:
     """A number of bytes for people: ``12.3 GB``."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
+    units = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+    found = next((pair for pair in units if count >= pair[1]), None)
+    return f"{count / found[1]:.1f} {found[0]}" if found else f"{count} B"
 
 
 HANDLERS: dict[str, Handler] = {

@@ -32,8 +32,8 @@ from .handler import (
     os_sentence,
     texts,
 )
+from .releases import CACHE
 
-CACHE = Path("/var/cache/voltfleet")
 LOGS = Path("/var/log/voltfleet")
 BUILD_BYTES = 4 << 30  # free space that a build may need
 GIT_S = 1800
@@ -199,6 +199,7 @@ def _archive(context: Context, action: Action, source: Mapping[str, Any]) -> Pat
                 [download.Fetch(url, coming, 0)],
                 None,
                 lambda present, rate: tell(f"fetches the sources, {present / 1e6:.0f} MB", None),
+                lambda: context.gone,
             )
             if failed:
                 raise ActionError(f"sources {url}: {failed[coming]}")

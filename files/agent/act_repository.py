@@ -30,6 +30,7 @@ from .handler import (
     must,
     os_sentence,
 )
+from .releases import sha256_of
 
 KEYRINGS = Path("/usr/share/keyrings")
 CHUNK = 1 << 20
@@ -136,7 +137,7 @@ def _deb(context: Context, action: Action) -> Path:
     """The .deb on this host, whole: already there, fetched, or uploaded before."""
     deb, url = Path(argument(action, "file", str)), argument(action, "url", str)
     wanted = argument(action, "sha256", str)
-    if deb.exists() and _sha256(deb) == wanted:
+    if deb.exists() and sha256_of(deb) == wanted:
         return deb
     deb.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     part = deb.with_suffix(".part")
@@ -156,20 +157,12 @@ def _deb(context: Context, action: Action) -> Path:
             raise ActionError(f"{url}: {fault}; what came stays for the next run")
     else:
         raise ActionError(f"{deb} was not uploaded from the controller: run again")
-    found = _sha256(part)
+    found = sha256_of(part)
     if found != wanted:
         part.unlink()
         raise ActionError(f"{url} has sha256 {found}, expected {wanted}: correct one of them")
     part.replace(deb)
     return deb
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _status(package: str) -> str:

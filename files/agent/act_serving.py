@@ -3,19 +3,16 @@
 ``serve.flags`` root, fingerprint, flags_used, architectures_used, hints: compares what will be
 asked of a release with what it knows; never a change.
 
-``serve.refresh`` unit, model, revision, limit_s: restarts a server that was started before files
-of its model were replaced.
-
-``serve.gate`` instance, unit, host, port, key_file (or null), model (path), model_name, revision,
-timeout_s: waits until the server is healthy, then proves that the key is needed and that a
-completion is answered with its timings. Never a change; its failure has the server's last words.
+``serve.gate`` instance, unit, host, port, key_file (or null), model (path), timeout_s, put_back
+(paths): waits until the server is healthy, then proves that the key is needed and that a
+completion is answered with its timings. Never a change; its failure has the server's last words,
+and what this run replaced of `put_back` becomes what it was, with the units it restarted.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -23,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import models, releases
+from . import releases
+from .act_units import as_before, refuse_after_put_back
 from .handler import Action, ActionError, Context, Handler, Outcome, argument, command, must, texts
+from .probe_serving import LOOPBACK
 
 PROMPT = {
     "prompt": "The capital of France is",
@@ -36,8 +35,6 @@ PROMPT = {
 ANSWER_S = 120  # for a few tokens of the slowest machine
 POLL_S = 0.5
 LOG_LINES = 40
-# Where a server that binds to every address is asked.
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}  # noqa: S104
 # Lines of llama-server's log that name a cause, the telling ones first.
 CAUSES = (
     re.compile(r"unknown model architecture: '[^']+'"),
@@ -66,31 +63,6 @@ def check_flags(context: Context, action: Action) -> Outcome:
                 f"architecture {name!r}: pin newer llama.cpp sources"
             )
     return Outcome(False, f"all known to {seal.get('version')}")
-
-
-def refresh(context: Context, action: Action) -> Outcome:
-    """Restart a server whose model was repaired while it ran."""
-    name, revision = argument(action, "model", str), argument(action, "revision", str)
-    unit = argument(action, "unit", str)
-    repaired = models.manifest(name, revision).get("repaired_at")
-    pid = int(_unit(unit)["MainPID"] or 0)
-    due = repaired is not None and pid > 0 and started_at(pid) < float(repaired)
-    if due:
-        must(["systemctl", "restart", unit], argument(action, "limit_s", int))
-    models.forget_repair(name, revision)
-    return Outcome(due, "restarted, its model was repaired" if due else "was started since")
-
-
-def started_at(pid: int) -> float:
-    """When a process started, in seconds since 1970."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[19])  # starttime, field 22 of proc(5)
-    boot = next(
-        int(line.split()[1])
-        for line in Path("/proc/stat").read_text().splitlines()
-        if line.startswith("btime ")
-    )
-    return boot + ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -126,7 +98,16 @@ class Server:
 
 
 def gate(context: Context, action: Action) -> Outcome:
-    """Prove that a server answers, or fail with its own last words."""
+    """Prove that a server answers, or fail with its own last words and put back what was there."""
+    paths = texts(action, "put_back")
+    refuse_after_put_back(context, argument(action, "unit", str), paths)
+    try:
+        return _prove(context, action)
+    except ActionError as error:
+        raise ActionError(f"{error}{as_before(context, action, paths)}") from error
+
+
+def _prove(context: Context, action: Action) -> Outcome:
     host = argument(action, "host", str)
     server = Server(
         argument(action, "instance", str),
@@ -140,17 +121,7 @@ def gate(context: Context, action: Action) -> Outcome:
         speed = _answers(action, server)
     except (OSError, http.client.HTTPException) as error:
         raise _failed(server, f"gave no answer: {error!r}") from error
-    _settle_repair(action, server)
     return Outcome(False, f"healthy after {took:.0f} s, {speed}")
-
-
-def _settle_repair(action: Action, server: Server) -> None:
-    """A server that was restarted for any reason runs from the repaired files."""
-    name, revision = str(action.get("model_name")), str(action.get("revision"))
-    repaired = models.manifest(name, revision).get("repaired_at")
-    pid = int(_unit(server.unit)["MainPID"] or 0)
-    if repaired is not None and pid and started_at(pid) >= float(repaired):
-        models.forget_repair(name, revision)
 
 
 def _key(action: Action) -> str | None:
@@ -181,7 +152,7 @@ def _healthy(context: Context, action: Action, server: Server) -> float:
         except (OSError, http.client.HTTPException):
             pass
         context.progress(action, f"{said}, {passed:.0f} s", min(99, 100 * passed / limit_s))
-        if context.gone:
+        if context.gone and not texts(action, "put_back"):  # else a switch is finished first
             raise ActionError(f"server {server.instance}: the connection was lost; run again")
         time.sleep(POLL_S)
     raise _failed(server, f"is not healthy after {limit_s} s ({said})")
@@ -242,6 +213,5 @@ def last_words(log: str) -> str:
 
 HANDLERS: dict[str, Handler] = {
     "serve.flags": Handler(one=check_flags),
-    "serve.refresh": Handler(one=refresh),
     "serve.gate": Handler(one=gate),
 }

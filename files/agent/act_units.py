@@ -90,23 +90,44 @@ def start(context: Context, action: Action) -> Outcome:
 
 
 def restart(context: Context, action: Action) -> Outcome:
-    """Restart a unit. If it fails, files and links of it that this run replaced (`put_back`)
-    become what they were, and it is started with them."""
+    """Restart a unit. If it fails, what this run replaced of `put_back` becomes what it was."""
     name, paths = argument(action, "name", str), texts(action, "put_back")
+    refuse_after_put_back(context, name, paths)
     before = _show(name)["InvocationID"]
+    context.restarted[name] = argument(action, "limit_s", int)
     problem = _bring_up(context, action, "restart")
-    if not problem:
-        if before and _show(name)["InvocationID"] == before:
-            raise ActionError(f"systemctl restarted unit {name}, yet the same process runs on")
-        return Outcome(changed=True)
-    restored = put_back(context, paths)
-    if not restored:
-        raise ActionError(problem)
-    must(["systemctl", "daemon-reload"], LIMIT_S)
-    command(["systemctl", "reset-failed", "--", name], LIMIT_S)
-    again = _bring_up(context, action, "restart")
-    end = "does not run with that either" if again else "runs again with that"
-    raise ActionError(f"{problem}; put back as before: {', '.join(restored)}; it {end}")
+    if problem:
+        raise ActionError(f"{problem}{as_before(context, action, paths)}")
+    if before and _show(name)["InvocationID"] == before:
+        raise ActionError(f"systemctl restarted unit {name}, yet the same process runs on")
+    return Outcome(changed=True)
+
+
+def as_before(context: Context, action: Action, paths: list[str]) -> str:
+    """Make what this run replaced of `paths` what it was, and start with that the units it
+    restarted; a clause on it for the message of the failed `action`, empty when there was nothing.
+    """
+    try:
+        restored = put_back(context, paths)
+        if not restored:
+            return ""
+        context.put_back.update(restored)
+        must(["systemctl", "daemon-reload"], LIMIT_S)
+        ends = []
+        for name, limit_s in context.restarted.items():
+            command(["systemctl", "reset-failed", "--", name], LIMIT_S)
+            again = _bring_up(context, {**action, "name": name, "limit_s": limit_s}, "restart")
+            end = "does not run with that either" if again else "runs again with that"
+            ends.append(f"{name} {end}")
+    except ActionError as error:
+        return f"; putting back what was there before failed: {error}"
+    return f"; put back as before: {', '.join(restored)}; {', '.join(ends)}"
+
+
+def refuse_after_put_back(context: Context, name: str, paths: list[str]) -> None:
+    """Keep a unit as it is when what was to be switched with it has been put back."""
+    if context.put_back & set(paths):
+        raise ActionError(f"unit {name}: all was put back as before, so it is not switched")
 
 
 def stop(context: Context, action: Action) -> Outcome:

@@ -6,7 +6,7 @@ The actions and their arguments (every one has ``id``, ``do`` and ``needs`` besi
 - ``group.make`` name; ``user.make`` and ``user.set`` name, home, shell, groups
 - ``directory.make`` path, mode, owner, group
 - ``file.write`` path, content (base64), mode, owner, group, secret, over_mask
-- ``file.attributes`` path, mode, owner, group; ``file.remove`` path; ``link.set`` path, target
+- ``file.attributes`` path, mode, owner, group; ``link.set`` path, target
 - ``sysctl.set`` key, value; ``module.reload`` module, options (name to value)
 - ``unit.reload``; ``unit.unmask``, ``unit.enable``, ``unit.disable`` name;
   ``unit.start``, ``unit.stop``, ``unit.restart`` name, limit_s; restart: put_back (paths)

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from .apt_errors import locked
-from .handler import ActionError, Ended, environment, kill_session
+from .handler import ActionError, Ended, kill_session
+from .probe_tools import environment
 
 LISTS = Path("/var/lib/apt/lists")
 QUIET_LIMIT_S = 1800  # a DKMS build is silent for minutes; this long means that it hangs

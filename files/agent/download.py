@@ -20,13 +20,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .handler import ActionError, environment, kill_session
+from .handler import ActionError, kill_session
+from .probe_tools import environment
 
 PARALLEL_FILES = 2
 CONNECTIONS = 4  # per file
 TRIES = 5
 SILENCE_S = 30  # without a byte, then a new try
 CONNECT_S = 10
+STOP_S = 10  # aria2 may take to write down what came
 REDIRECTS = 5
 MARGIN = 1 << 20  # bytes; with less, a failure is the disk's
 # of aria2's exit codes (aria2c(1), EXIT STATUS)
@@ -71,11 +73,14 @@ def fetch(
     wanted: Sequence[Fetch],
     token: str | None,
     tell: Callable[[int, float], None],
+    deserted: Callable[[], bool] = lambda: False,
 ) -> dict[Path, str]:
     """Fetch files, several at a time; what failed, by target, one clause each.
 
     `tell` gets the bytes present and the bytes per second, about once a second. What came of a
-    failed file stays and the next call goes on from there. `ActionError` when aria2 isn't there.
+    failed file stays and the next call goes on from there. `ActionError` when aria2 isn't there,
+    and when it is stopped because nobody waits for it any more (`deserted`): a run that was
+    broken off must not keep the next one away for the hours that a model takes.
     """
     faults: dict[Path, str] = {}
     left = list(wanted)
@@ -94,7 +99,7 @@ def fetch(
             lines.append(f"{url}\n dir={item.target.parent}\n out={item.target.name}\n")
             lines += [f" header={header}\n"] if header else []
         before = {item: present_bytes(item.target) for item in left}
-        out = _run("".join(lines), wanted, tell) if lines else ""
+        out = _run("".join(lines), wanted, tell, deserted) if lines else ""
         left = [item for item in left if item.target in addresses and not _whole(item.target)]
         faults.update({item.target: _fault(item, addresses[item.target], out) for item in left})
         # what was cut goes on at once, as long as every try brings it further
@@ -160,7 +165,12 @@ def _resolved(url: str, token: str | None) -> tuple[str, str | None]:
     raise _Refused(FAULTS["23"])
 
 
-def _run(lines: str, wanted: Sequence[Fetch], tell: Callable[[int, float], None]) -> str:
+def _run(
+    lines: str,
+    wanted: Sequence[Fetch],
+    tell: Callable[[int, float], None],
+    deserted: Callable[[], bool],
+) -> str:
     """Run aria2 to its end; what it printed."""
     argv = [
         "aria2c",
@@ -170,7 +180,7 @@ def _run(lines: str, wanted: Sequence[Fetch], tell: Callable[[int, float], None]
         "--allow-overwrite=true",
         "--auto-file-renaming=false",
         "--file-allocation=none",
-        "--auto-save-interval=5",
+        "--auto-save-interval=1",  # seconds: what a power loss costs
         f"--max-concurrent-downloads={PARALLEL_FILES}",
         f"--split={CONNECTIONS}",
         f"--max-connection-per-server={CONNECTIONS}",
@@ -214,10 +224,21 @@ def _run(lines: str, wanted: Sequence[Fetch], tell: Callable[[int, float], None]
                 present = sum(present_bytes(item.target) for item in wanted)
                 tell(present, max(0.0, (present - before) / (now - since)))
                 before, since = present, now
+                if deserted():
+                    gone = "the connection was lost; what came is kept, run again"
+                    raise ActionError(gone) from None
         return process.stdout.read().decode(errors="replace")
     finally:
-        if process.poll() is None:
-            kill_session(process)
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop aria2 so that it still writes down what came."""
+    process.terminate()
+    try:
+        process.wait(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        kill_session(process)
         process.wait()
 
 

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from .probe_tools import environment
+
 Action = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -68,6 +70,8 @@ class Context:
     sink: Sink
     # what this run replaced, by path: a file, a link's target, None where nothing was
     former: dict[str, Former | str | None] = field(default_factory=dict)
+    put_back: set[str] = field(default_factory=set)  # paths that are as they were again
+    restarted: dict[str, int] = field(default_factory=dict)  # units, with their limits in seconds
     secrets: set[str] = field(default_factory=set, repr=False)  # never shown, see `masked`
 
     @property
@@ -133,15 +137,6 @@ class Ended:
         """Its last line of error output, or of output; for messages."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         return lines[-1].strip() if lines else "no message"
-
-
-def environment(**extra: str) -> dict[str, str]:
-    """The environment of a program whose output is read: untranslated, sbin on the PATH."""
-    env = dict(os.environ)
-    path = env.get("PATH") or "/usr/bin:/bin"
-    missing = [d for d in ("/usr/sbin", "/sbin") if d not in path.split(":")]
-    env.update(LC_ALL="C", LANGUAGE="C", PATH=":".join([path, *missing]), **extra)
-    return env
 
 
 def command(argv: Sequence[str], limit_s: float) -> Ended:

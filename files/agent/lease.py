@@ -4,7 +4,8 @@ Two files in ``/run/voltfleet``, both held with ``flock(2)``, so that a holder t
 nothing behind: ``lease`` by the verb ``lease`` for a whole run, ``apply`` while actions are being
 executed. A run whose connection died loses its lease at once, but may still be in the middle of a
 build; ``apply`` keeps others away until that is over. What is written in the files is only for
-people; whether they count is decided by the lock.
+people; whether they count is decided by the lock. Folder and files are root's alone: whoever may
+open a file may lock it, and with that keep every run away.
 """
 
 # Paths are handled with os.path: pathlib would double what the agent imports at start.
@@ -100,10 +101,11 @@ def _say(file: int, value: Mapping[str, Any]) -> None:
 
 def _take(path: str) -> int:
     """The locked file, empty; raises `Busy`, or `OSError` when it cannot be made."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    _private(os.path.dirname(path))
     ends = time.monotonic() + RETRY_S
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.fchmod(file, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(file, path):
@@ -116,6 +118,17 @@ def _take(path: str) -> int:
             if time.monotonic() >= ends:
                 raise Busy(said) from None
             time.sleep(RETRY_S / 10)
+
+
+def _private(folder: str) -> None:
+    """Have a folder that nobody else can look into, also where an earlier run left it open."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(handle).st_mode & 0o077:
+            os.fchmod(handle, 0o700)
+    finally:
+        os.close(handle)
 
 
 def _is_still(file: int, path: str) -> bool:

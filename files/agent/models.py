@@ -8,12 +8,15 @@ with the size, times and inode it had then: a file with the same ones needs no s
 
 from __future__ import annotations
 
+import copy
+import fcntl
 import hashlib
 import json
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +46,46 @@ def manifest(name: str, revision: str) -> Manifest:
     return dict(value)
 
 
-def save(record: Manifest) -> None:
-    """Write a manifest, beside and renamed."""
+@contextmanager
+def updated(name: str, revision: str) -> Iterator[Manifest]:
+    """A manifest as it is now, to be changed in place, and saved when it was; others wait so long.
+
+    A run and the weekly check may work on a model at the same time: each reads for as long as it
+    takes, and then adds only what it has found itself.
+    """
     MANIFESTS.mkdir(parents=True, exist_ok=True, mode=0o755)
+    with _locked():
+        record = manifest(name, revision)
+        before = copy.deepcopy(record)
+        yield record
+        if record != before:
+            _save(record)
+
+
+def forget_gone(name: str) -> Path | None:
+    """Remove the manifest of a model whose files are gone; the folder they were in, else None."""
+    with _locked():  # a run puts a model in place before it records it
+        path = MANIFESTS / f"{name}.json"
+        record = json.loads(path.read_bytes())
+        place = Path(record["root"]) / str(record["revision"])
+        if place.exists():
+            return None
+        path.unlink()
+        return place
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    folder = os.open(MANIFESTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _save(record: Manifest) -> None:
+    """Write a manifest, beside and renamed."""
     path = MANIFESTS / f"{record['name']}.json"
     beside = path.with_suffix(".json.new")
     with beside.open("w") as stream:
@@ -66,6 +106,15 @@ def identity(found: os.stat_result) -> dict[str, int]:
     }
 
 
+def is_same(path: Path, record: Mapping[str, Any]) -> bool:
+    """Whether a file is still the one that a record is about."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return all(record.get(key) == value for key, value in identity(found).items())
+
+
 def state(path: Path, wanted: Mapping[str, Any], record: Mapping[str, Any] | None) -> State:
     """The state of one file by a single stat; `wanted` has ``size`` and ``sha256``."""
     try:
@@ -82,7 +131,7 @@ def state(path: Path, wanted: Mapping[str, Any], record: Mapping[str, Any] | Non
         return {"state": "bad", "size": size, "reason": reason}
     if record is None:
         return {"state": "unchecked", "size": size, "reason": "was never read whole"}
-    if any(record.get(key) != value for key, value in identity(found).items()):
+    if not is_same(path, record):
         return {"state": "unchecked", "size": size, "reason": "changed since it was read whole"}
     if record.get("sha256") != wanted["sha256"]:
         reason = f"has sha256 {record.get('sha256')}, expected {wanted['sha256']}"
@@ -142,18 +191,13 @@ def read_whole(path: Path, tell: Callable[[int], None] | None = None) -> dict[st
     return {**after, "sha256": digest.hexdigest(), "verified_at": int(time.time())}
 
 
-def forget_repair(name: str, revision: str) -> None:
-    """No server runs any more from files that were replaced since."""
-    record = manifest(name, revision)
-    if record.pop("repaired_at", None) is not None:
-        save(record)
-
-
-def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a GGUF's metadata that a manifest keeps: numbers, booleans and short texts."""
+def kept_metadata(metadata: Mapping[str, Any], required: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a GGUF's metadata that a manifest keeps: what is required, which the plan
+    compares, and of the rest numbers, booleans and short texts."""
     return {
         key: value
         for key, value in metadata.items()
-        if not isinstance(value, (list, PassedOver))
-        and not (isinstance(value, str) and len(value) > KEPT_TEXT)
+        if key in required
+        or not isinstance(value, (list, PassedOver, str))
+        or (isinstance(value, str) and len(value) <= KEPT_TEXT)
     }

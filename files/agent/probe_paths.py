@@ -63,11 +63,15 @@ def _described(found: os.stat_result) -> dict[str, Any]:
         "mode": f"{stat.S_IMODE(found.st_mode):04o}",
         "owner": _owner(found.st_uid),
         "group": _group(found.st_gid),
+        "changed_at": found.st_ctime,  # can't be set back by ordinary means
     }
 
 
 def entry(path: str) -> dict[str, Any] | None:
-    """What is at a path: kind, mode, owner, group, and a link's target; None when nothing is."""
+    """What is at a path: kind, mode, owner, group, when it was last changed, and a link's target.
+
+    None when nothing is there.
+    """
     found = _lstat(path)
     if found is None:
         return None

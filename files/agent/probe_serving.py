@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import lease
 from .probe_tools import Unlearned
 
+if TYPE_CHECKING:
+    import socket
+
 CONNECT_S = 1.0
+TRIES = 2
 HEALTH_S = 2.0
 # Where a server that binds to every address is asked.
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 (compared only)
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}  # noqa: S104
 
 
 def release(root: str, fingerprints: list[str]) -> Any:
@@ -39,18 +44,15 @@ def instance(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
 
     ``health`` is null when it listens but does not answer in time or answers no HTTP.
     """
-    import socket
-
     host, port = str(asked["host"]), int(asked["port"])
-    address = (LOOPBACK.get(host, host), port)
     try:
-        connection = socket.create_connection(address, timeout=CONNECT_S)
+        connection = _connected((LOOPBACK.get(host, host), port))
     except ConnectionRefusedError:
         return {"listening": False, "health": None}
     except TimeoutError:
-        raise Unlearned(f"{host}:{port} neither accepts nor refuses within {CONNECT_S:g} s") from (
-            None
-        )
+        raise Unlearned(
+            f"{host}:{port} neither accepted nor refused {TRIES} times within {CONNECT_S:g} s"
+        ) from None
     # Spoken directly: http.client alone costs more time than the rest of this part's imports.
     question = f"GET /health HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
     answer = b""
@@ -67,6 +69,16 @@ def instance(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         except OSError:
             return {"listening": True, "health": None}
     return {"listening": True, "health": parse_status(answer)}
+
+
+def _connected(address: tuple[str, int]) -> socket.socket:
+    """A connection; a server whose queue is full for a moment gets another try."""
+    import socket
+
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(TimeoutError):
+            return socket.create_connection(address, timeout=CONNECT_S)
+    return socket.create_connection(address, timeout=CONNECT_S)
 
 
 def parse_status(answer: bytes) -> int | None:

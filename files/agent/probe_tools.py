@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,15 +29,17 @@ class Unlearned(Exception):
     """Something could not be learned; the message is one clause saying why."""
 
 
-def environment() -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     """The environment of tools: their messages in English, sbin on the path, nobody asked."""
     path = os.environ.get("PATH", "")
     return {
         **os.environ,
         "PATH": f"{path}:{SBIN}" if path else SBIN,
         "LC_ALL": "C",
+        "LANGUAGE": "C",
         "SYSTEMD_COLORS": "0",
         "SYSTEMD_PAGER": "",
+        **more,
     }
 
 
@@ -168,7 +171,7 @@ def _unit(block: str) -> dict[str, Any] | None:
         return None
     pid = int(said.get("MainPID") or 0)
     try:
-        stamp, deleted = _process(pid) if pid else (None, False)
+        stamp, deleted, started = _process(pid) if pid else (None, False, None)
     except PermissionError:
         return {"unknown": f"process {pid} may be looked into by root only"}
     return {
@@ -180,17 +183,33 @@ def _unit(block: str) -> dict[str, Any] | None:
         "pid": pid,
         "stamp": stamp,
         "exe_deleted": deleted,
+        "started_at": started,
     }
 
 
-def _process(pid: int) -> tuple[str | None, bool]:
-    """The stamp a process was started with, and whether its program was replaced since."""
+def _process(pid: int) -> tuple[str | None, bool, float | None]:
+    """The stamp a process was started with, whether its program was replaced since, its start."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
         program = os.readlink(f"/proc/{pid}/exe")
+        started = started_at(pid)
     except (FileNotFoundError, ProcessLookupError):
-        return None, False  # it ended meanwhile
+        return None, False, None  # it ended meanwhile
     name = b"VOLTFLEET_STAMP="
     stamps = [entry[len(name) :] for entry in variables if entry.startswith(name)]
-    return stamps[-1].decode("utf-8", "replace") if stamps else None, program.endswith(" (deleted)")
+    stamp = stamps[-1].decode("utf-8", "replace") if stamps else None
+    return stamp, program.endswith(" (deleted)"), started
+
+
+def started_at(pid: int) -> float:
+    """When a process started, in seconds since 1970 by the clock as it is set now.
+
+    Not systemd's own note of it: on a host that gets its time from the network after boot, that
+    is by a clock that was wrong, and can't be compared with the times of files.
+    """
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    ticks = int(fields[19])  # starttime since boot, field 22 of proc(5)
+    up = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")

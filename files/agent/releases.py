@@ -25,6 +25,9 @@ from typing import Any
 from .handler import ActionError
 from .models import current
 
+# Archives on their way and what builds keep; root's alone.
+CACHE = Path("/var/cache/voltfleet")
+
 SEAL = "release.json"
 PROGRAM_S = 60  # a program may take to say its version or its flags
 FLAG = re.compile(r"(?<![\w-])--[a-z0-9][a-z0-9-]*")

@@ -15,8 +15,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-PROTOCOL = 1  # raised when an older controller could misread an answer
-
 
 class WireError(Exception):
     """What arrived cannot be used, or did not arrive. The message is one sentence."""

@@ -60,12 +60,13 @@ def _port(settings: Settings, host: Host) -> str:
 def fill_disk(settings: Settings, host: Host, args: list[str]) -> None:
     """Real blocks are taken, so that every writer meets ENOSPC."""
     left = number(args[0], "KB") if args else 0
+    # fallocate is quick but refuses the last blocks, which it needs itself to note the others
     text = """
-    rm -f "$1/.filled-by-hand"; sync "$1"
-    free=$(df --output=avail -k "$1" | tail -1 | tr -d ' ')
-    if [ "$free" -gt "$2" ]; then
-        fallocate -l "$((free - $2))K" "$1/.filled-by-hand" ||
-            dd if=/dev/zero of="$1/.filled-by-hand" bs=1k count=$((free - $2)) status=none || true
+    file="$1/.filled-by-hand"; rm -f "$file"; sync "$1"
+    size=$(($(df --output=avail -k "$1" | tail -1) - $2))
+    if [ "$size" -gt 4096 ]; then fallocate -l "$((size - 4096))K" "$file"; size=4096; fi
+    if [ "$size" -gt 0 ]; then
+        dd if=/dev/zero bs=1k count="$size" oflag=append conv=notrunc of="$file" status=none || true
     fi
     """
     script(settings, host, text, MODEL_FOLDER, str(left), what=f"fill {MODEL_FOLDER}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 import pytest
 from testinfra.host import Host
@@ -16,6 +15,20 @@ PROMPT = "The capital of France is"
 TOKENS = 8
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # where a server bound to every address is asked
+# Runs on the host. Arguments: URL, body, key file; the key itself never is one.
+REQUEST = """
+import sys, urllib.error, urllib.request
+url, body, key = sys.argv[1:]
+request = urllib.request.Request(url, data=body.encode() or None)
+request.add_header("Content-Type", "application/json")
+if key:
+    request.add_header("Authorization", "Bearer " + open(key).read().strip())
+try:
+    answer = urllib.request.urlopen(request, timeout=120)
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status, answer.read().decode("utf-8", "replace"))
+"""
 MANIFESTS = "/var/lib/voltfleet/models"
 
 
@@ -43,12 +56,8 @@ def test_model(host: Host, target: Target, model: Model, pytestconfig: pytest.Co
 
 def test_port(host: Host, target: Target, instance: Instance) -> None:
     """[G13] The server listens where the data says, and nowhere else."""
-    # "tcp://0.0.0.0:8080", "tcp://:::8080"
-    addresses = {
-        text.removeprefix("tcp://").rpartition(":")[0]
-        for text in host.socket.get_listening_sockets()
-        if text.startswith("tcp://") and text.rpartition(":")[2] == str(instance.port)
-    }
+    _needs_unit(host, instance)
+    addresses = _listening(host, instance)
     expected = {LOOPBACK if instance.host == "localhost" else instance.host}
     assert addresses == expected, (
         f"port {instance.port} of {instance.name}: listening on {sorted(addresses)}, expected "
@@ -56,23 +65,38 @@ def test_port(host: Host, target: Target, instance: Instance) -> None:
     )
 
 
-def _curl(host: Host, instance: Instance, path: str, body: object, *, key: bool) -> tuple[int, str]:
-    """Status and body of one request, made on the host. The key never is an argument."""
+def _listening(host: Host, instance: Instance) -> set[str]:
+    """Addresses that something listens on at the instance's port."""
+    # "tcp://0.0.0.0:8080", "tcp://:::8080"
+    return {
+        text.removeprefix("tcp://").rpartition(":")[0]
+        for text in host.socket.get_listening_sockets()
+        if text.startswith("tcp://") and text.rpartition(":")[2] == str(instance.port)
+    }
+
+
+def _needs_unit(host: Host, instance: Instance) -> None:
+    """One cause, one failure: without its unit nothing else of a server is worth a message."""
+    if not host.service(instance.unit).is_running:
+        pytest.skip(f"{instance.unit} is not running: see test_unit")
+
+
+def _needs_port(host: Host, instance: Instance) -> None:
+    _needs_unit(host, instance)
+    if not _listening(host, instance):
+        pytest.skip(f"nothing listens on port {instance.port}: see test_port")
+
+
+def _ask(host: Host, instance: Instance, path: str, body: object, *, key: bool) -> tuple[int, str]:
+    """Status and body of one request, made on the host, which reads its key itself."""
     address = EVERYWHERE.get(instance.host, instance.host)
     address = f"[{address}]" if ":" in address else address
-    url = shlex.quote(f"http://{address}:{instance.port}{path}")
-    curl = f"curl -s -m 120 -w '\\n%{{http_code}}' -H 'Content-Type: application/json' {url}"
-    if body is not None:
-        curl += f" -d {shlex.quote(json.dumps(body))}"
-    if key and instance.key_file:
-        # printf is a builtin of sh: the key goes through a pipe, not a process list.
-        curl = (
-            f"printf 'Authorization: Bearer %s' \"$(cat {shlex.quote(instance.key_file)})\" "
-            f"| {curl} -H @-"
-        )
-    done = host.run("sh -c %s", curl)
-    text, _, status = done.stdout.rpartition("\n")
-    return int(status or 0), text
+    words = [f"http://{address}:{instance.port}{path}", json.dumps(body) if body else ""]
+    words.append(instance.key_file if key and instance.key_file else "")
+    done = host.run(f"python3 -c %s {' '.join(['%s'] * len(words))}", REQUEST, *words)
+    assert done.rc == 0, f"{instance.name}: {path} could not be asked: {done.stderr.strip()[-300:]}"
+    status, _, text = done.stdout.partition(" ")
+    return int(status), text
 
 
 def test_key_required(host: Host, target: Target, instance: Instance) -> None:
@@ -82,7 +106,8 @@ def test_key_required(host: Host, target: Target, instance: Instance) -> None:
             f"{instance.name} wants no key and listens on {instance.host}; {again(target)}"
         )
         return
-    status, _ = _curl(host, instance, "/v1/models", None, key=False)
+    _needs_port(host, instance)
+    status, _ = _ask(host, instance, "/v1/models", None, key=False)
     assert status == 401, (
         f"{instance.name}: a request without the key got status {status}, expected 401; "
         f"{again(target)}"
@@ -91,8 +116,9 @@ def test_key_required(host: Host, target: Target, instance: Instance) -> None:
 
 def test_completion(host: Host, target: Target, instance: Instance) -> None:
     """[G15] A completion is answered, with timings."""
+    _needs_port(host, instance)
     body = {"prompt": PROMPT, "n_predict": TOKENS, "temperature": 0}
-    status, text = _curl(host, instance, "/completion", body, key=True)
+    status, text = _ask(host, instance, "/completion", body, key=True)
     assert status == 200, (
         f"{instance.name}: /completion got status {status} ({text[:200]}), expected 200; see "
         f"`journalctl -u {instance.unit}`; {again(target)}"

@@ -20,8 +20,8 @@ import pytest
 from sandbox import settings
 from sandbox.client import REPOSITORY, Lab
 
-NAME = "vfd"
-SUBNET = "198.18.79.0/24"
+NAME = os.environ.get("VOLTFLEET_TESTS_NAME", "vfd")
+SUBNET = os.environ.get("VOLTFLEET_TESTS_SUBNET", "198.18.79.0/24")
 SHARED = ("base", "apt", "releases")
 REPORT = REPOSITORY / ".voltfleet" / "last-run.json"
 BIN = Path(sys.executable).parent
@@ -96,9 +96,17 @@ class Fleet:
         cases = ElementTree.parse(report).getroot().iter("testcase")
         found = {}
         for case in cases:
-            bad = [child.get("message", "") for child in case if child.tag in ("failure", "error")]
-            found[str(case.get("name"))] = bad[0] if bad else "passed"
+            tags = {child.tag: child.get("message", "") for child in case}
+            bad = tags.get("failure", tags.get("error", tags.get("skipped")))
+            found[str(case.get("name"))] = "passed" if bad is None else bad
+            if "skipped" in tags:
+                found[str(case.get("name"))] = "skipped"
         return found
+
+    def rollout_failures(self, *words: str) -> set[str]:
+        """The rollout checks that fail; those that wait for another's cause are not among them."""
+        found = self.rollout(*words)
+        return {name for name, result in found.items() if result not in ("passed", "skipped")}
 
 
 @pytest.fixture(scope="session")

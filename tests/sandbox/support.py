@@ -1,8 +1,9 @@
-"""Breaking one thing and mending it, and runs that something happens to while they are under way."""
+"""Breaking one thing and mending it; runs that something happens to while they are under way."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 import time
@@ -79,6 +80,7 @@ def failure(run: Run, host: str) -> str:
     (sentence,) = run.hosts[host]["failed"]
     assert "\n" not in sentence
     assert sentence in run.err
+    print(f"{host}: {sentence}")
     return str(sentence)
 
 
@@ -117,10 +119,10 @@ class Under:
         """What it printed until now."""
         return "".join(self._texts[name])
 
-    def until(self, words: str) -> None:
-        """Wait until it has printed some words."""
-        eventually(lambda: words in self.text() or self.process.poll() is not None)
-        assert words in self.text(), self.text()[-4000:]
+    def until(self, pattern: str) -> None:
+        """Wait until it has printed what a regular expression finds."""
+        eventually(lambda: self.process.poll() is not None or bool(re.search(pattern, self.text())))
+        assert re.search(pattern, self.text()), self.text()[-4000:]
 
     def kill(self) -> None:
         """End the controller's process as nothing can prepare for."""

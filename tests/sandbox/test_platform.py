@@ -238,7 +238,7 @@ def test_a_move_that_fails_on_the_first_stops_the_others(gpus: Fleet) -> None:
     assert run.code == 1
     assert "Pre-Invoke" in run.hosts[FIRST]["failed"][0]
     for host in (SECOND, THIRD):
-        assert f"{FIRST} failed" in run.hosts[host]["failed"][0]
+        assert f"it failed on {FIRST}" in run.hosts[host]["failed"][0]
     for host in HOSTS:
         assert_serves(gpus, host, 550)
 

@@ -8,6 +8,9 @@ from typing import Any
 from rules.desired import Desired, Directory, File
 from rules.observed import Observed
 
+# Seconds since 1970: first all was put in place, then the units were started.
+CHANGED, STARTED = 1000.5, 2000.5
+
 
 def attributes(thing: Directory | File) -> dict[str, str]:
     return {"mode": f"{thing.mode:04o}", "owner": thing.owner, "group": thing.group}
@@ -38,18 +41,23 @@ def as_desired(desired: Desired) -> dict[str, Any]:
             for u in desired.users
         },
         "directories": {
-            d.path: {"kind": "directory", **attributes(d)} for d in desired.directories
+            d.path: {"kind": "directory", "changed_at": CHANGED, **attributes(d)}
+            for d in desired.directories
         },
         "files": {
             f.path: {
                 "kind": "file",
                 "sha256": f.sha256,
                 "size": len(f.content),
+                "changed_at": CHANGED,
                 **attributes(f),
             }
             for f in desired.files
         },
-        "links": {link.path: {"kind": "link", "target": link.target} for link in desired.links},
+        "links": {
+            link.path: {"kind": "link", "target": link.target, "changed_at": CHANGED}
+            for link in desired.links
+        },
         "sysctls": {s.key: {"value": s.value} for s in desired.sysctls},
         "modules": modules,
         "units": {
@@ -62,6 +70,7 @@ def as_desired(desired: Desired) -> dict[str, Any]:
                 "pid": 7 if u.active else 0,
                 "stamp": u.stamp if u.active else None,
                 "exe_deleted": False,
+                "started_at": STARTED if u.active else None,
             }
             for u in desired.units
         },
@@ -77,10 +86,15 @@ def bare(desired: Desired) -> dict[str, Any]:
 
 
 def spoilt(desired: Desired, part: str, key: str, **properties: Any) -> Observed:
-    """As desired, but for some properties of one thing; ``absent=True`` takes it away."""
+    """As desired, but for some properties of one thing, changed after the units were started.
+
+    ``absent=True`` takes it away.
+    """
     document = copy.deepcopy(as_desired(desired))
     if properties.pop("absent", False):
         document[part][key] = None
     else:
+        if "changed_at" in document[part][key]:
+            document[part][key]["changed_at"] = STARTED + 1
         document[part][key].update(properties)
     return Observed(document)

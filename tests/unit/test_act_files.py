@@ -215,16 +215,6 @@ def test_links(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["current", "file", "real"]
 
 
-def test_removal(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "d").mkdir()
-    action = {"do": "file.remove", "path": str(tmp_path / "a")}
-    assert changed(act(action)) == [True]
-    assert changed(act(action)) == [False]
-    assert changed(act({**action, "path": str(tmp_path / "no" / "a")})) == [False]
-    assert "is a directory" in act({**action, "path": str(tmp_path / "d")}).failure("0")
-
-
 def test_former_content_mode_target_and_absence_can_be_put_back(tmp_path: Path) -> None:
     old, new, other = tmp_path / "old", tmp_path / "new", tmp_path / "other"
     old.write_text("old")

@@ -8,6 +8,7 @@ import pytest
 
 from files.agent import act_kernel
 from files.agent.probe_system import sysctl_path
+from rules import plan_kernel
 from tests.unit.act_support import act, calls, program
 
 
@@ -98,3 +99,12 @@ def test_an_option_that_does_not_take_effect_is_told(host: Path) -> None:
     module(host)
     program(host, "modprobe", "true")
     assert "still has max_loop=0" in act(RELOAD).failure("0")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [("Y", "1", True), ("n", "0", True), ("4096\t1 2", "4096 1  2", True), ("10", "1 0", False)],
+)
+def test_plan_and_agent_compare_alike(a: str, b: str, same: bool) -> None:
+    # two rooms, one meaning: else the plan would never be empty
+    assert plan_kernel.same_value(a, b) is act_kernel.same_value(a, b) is same

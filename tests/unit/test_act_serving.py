@@ -1,4 +1,4 @@
-"""The gate of a server, the check of its flags, the refresh after a repair: G13, C14 to C16."""
+"""The gate of a server, the check of its flags, what is put back when it fails: G13, C14 to C16."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from files.agent import act_serving, models, releases
+from files.agent import act_serving, act_units, releases
+from files.agent.actions import perform
 from files.agent.handler import ActionError, Context, Outcome
-from tests.unit.act_support import Events, calls, program
+from tests.unit.act_support import Events, act, calls, program
 
 UNIT = "llama-server@tiny.service"
 MODEL = "/srv/models/tiny/current/tiny.gguf"
@@ -83,7 +83,6 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setattr(models, "MANIFESTS", tmp_path / "manifests")
     monkeypatch.setattr(act_serving, "POLL_S", 0.01)
     unit(folder)
     program(folder, "journalctl", 'echo starting; echo "error: it broke"; echo bye')
@@ -91,14 +90,19 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unit(folder: Path, active: str = "active", pid: int = 0, restarts: int = 0) -> None:
-    said = f"MainPID={pid}\\nActiveState={active}\\nNRestarts={restarts}\\n"
+    said = f"MainPID={pid}\\nActiveState={active}\\nNRestarts={restarts}\\nSubState=running\\n"
     program(folder, "systemctl", f"printf '{said}'")
 
 
 def gate(fake: Fake, tmp_path: Path, events: Events | None = None, **more: Any) -> Outcome:
+    action = {**gate_action(fake, tmp_path), **more}
+    return act_serving.gate(Context(run="test", sink=events or Events()), action)
+
+
+def gate_action(fake: Fake, tmp_path: Path) -> dict[str, Any]:
     key_file = tmp_path / "key"
     key_file.write_text(KEY + "\n")
-    action = {
+    return {
         "id": "serve:tiny:gate",
         "do": "serve.gate",
         "instance": "tiny",
@@ -107,12 +111,9 @@ def gate(fake: Fake, tmp_path: Path, events: Events | None = None, **more: Any) 
         "port": fake.port,
         "key_file": str(key_file),
         "model": MODEL,
-        "model_name": "tiny",
-        "revision": "v1",
         "timeout_s": 5,
-        **more,
+        "put_back": [],
     }
-    return act_serving.gate(Context(run="test", sink=events or Events()), action)
 
 
 def refused(fake: Fake, tmp_path: Path, **more: Any) -> str:
@@ -232,43 +233,63 @@ def test_flags_of_a_release(tmp_path: Path) -> None:
         flags(tmp_path, "--port", architecture="qwen4exp")
 
 
-def repaired(at: float) -> None:
-    models.save({**models.manifest("tiny", "v1"), "repaired_at": at})
+def link_and_restart(tmp_path: Path) -> list[dict[str, Any]]:
+    link = tmp_path / "current"
+    link.symlink_to("old")
+    return [
+        {"id": "link", "do": "link.set", "path": str(link), "target": "new", "needs": []},
+        {
+            "id": "restart",
+            "do": "unit.restart",
+            "name": UNIT,
+            "limit_s": 5,
+            "put_back": [str(link)],
+            "needs": ["link"],
+        },
+    ]
 
 
-def refresh() -> Outcome:
-    action = {
-        "id": "serve:tiny:refresh",
-        "do": "serve.refresh",
-        "unit": UNIT,
-        "model": "tiny",
-        "revision": "v1",
-        "limit_s": 5,
-    }
-    return act_serving.refresh(Context(run="test", sink=Events()), action)
+def proved(fake: Fake, tmp_path: Path, name: str, needs: list[str]) -> dict[str, Any]:
+    back = [str(tmp_path / "current")]
+    return {**gate_action(fake, tmp_path), "id": name, "needs": needs, "put_back": back}
 
 
-def test_refresh_restarts_only_a_server_from_before_the_repair(tools: Path) -> None:
-    unit(tools, pid=os.getpid())
-    repaired(time.time() + 5)
-    assert refresh().changed
-    assert f"restart {UNIT}" in calls(tools, "systemctl")
-    assert "repaired_at" not in models.manifest("tiny", "v1")
-    assert not refresh().changed  # nothing was repaired since
-    repaired(1.0)
-    assert not refresh().changed
-    assert calls(tools, "systemctl").count(f"restart {UNIT}") == 1
+def test_a_failed_gate_puts_the_host_back(
+    fake: Fake, tmp_path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act_units, "SETTLE_S", 0.0)
+    fake.status = 500
+    first = proved(fake, tmp_path, "gate", ["restart"])
+    second = proved(fake, tmp_path, "second", ["restart"])
+    events = act(*link_and_restart(tmp_path), first, second)
+    link = tmp_path / "current"
+    assert events.failure("gate") == (
+        "server tiny answers a completion with 500: broken; its log: error: it broke "
+        f"(journalctl -u {UNIT}); put back as before: {link}; {UNIT} runs again with that"
+    )
+    assert link.readlink() == Path("old")
+    asked = [line for line in calls(tools, "systemctl") if not line.startswith("show")]
+    restart = f"--no-block restart -- {UNIT}"
+    assert asked == [restart, "daemon-reload", f"reset-failed -- {UNIT}", restart]
+    # the gate of another server of that host would prove what is not to be
+    assert "all was put back as before" in events.failure("second")
 
 
-def test_the_gate_settles_a_repair(fake: Fake, tmp_path: Path, tools: Path) -> None:
-    unit(tools, pid=os.getpid())
-    repaired(1.0)
-    gate(fake, tmp_path)
-    assert "repaired_at" not in models.manifest("tiny", "v1")
-    repaired(time.time() + 60)
-    gate(fake, tmp_path)
-    assert "repaired_at" in models.manifest("tiny", "v1")
+def test_a_gate_that_passes_puts_nothing_back(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act_units, "SETTLE_S", 0.0)
+    act(*link_and_restart(tmp_path), proved(fake, tmp_path, "gate", ["restart"]))
+    assert (tmp_path / "current").readlink() == Path("new")
 
 
-def test_when_a_process_started() -> None:
-    assert 0 < time.time() - act_serving.started_at(os.getpid()) < 24 * 3600
+def test_a_switch_is_finished_though_nobody_listens(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act_units, "SETTLE_S", 0.0)
+    fake.loading, fake.status = 3, 500
+    events = Events(until=7)  # lost at the first progress of the gate
+    actions = [*link_and_restart(tmp_path), proved(fake, tmp_path, "gate", ["restart"])]
+    perform(Context(run="test", sink=events), actions, lambda doing: None)
+    assert events.gone and events.lines[-1]["message"].startswith("Loading model")
+    assert (tmp_path / "current").readlink() == Path("old")

@@ -188,10 +188,41 @@ def test_a_failed_restart_puts_the_former_files_back_and_runs_again(
     events = act(*writes, unit("restart", put_back=[str(conf)]))
     assert events.failure("2") == (
         f"unit {NAME} failed to start: result exit-code, exit status 203; "
-        f"put back as before: {conf}; it runs again with that"
+        f"put back as before: {conf}; {NAME} runs again with that"
     )
     assert (conf.read_text(), other.read_text()) == ("good", "bad")
     assert "ActiveState=active" in (host / "state").read_text()
+
+
+def test_what_was_switched_together_is_put_back_together(host: Path, tmp_path: Path) -> None:
+    """Two servers share a link: the second fails, so the first runs with the former one again."""
+    (host / "state").write_text(state(**RUNNING))
+    link = tmp_path / "current"
+    link.symlink_to("old")
+    good, bad = state(**{**RUNNING, "InvocationID": "ID"}), state(**FAILED)
+    script = f"""
+for name; do :; done
+case $* in
+  show*) cat "$HERE/$name" || cat "$HERE/state";;
+  *restart*b.service) [ $(readlink {link}) = old ] && said='{good}' || said='{bad}';;
+  *restart*) said='{good}';;
+esac 2>/dev/null
+[ -z "$said" ] || printf "$said" | sed "s/=ID/=$(wc -l < $0.calls)/" > "$HERE/$name"
+"""
+    program(host, "systemctl", script)
+    both = [unit("restart", name=f"{name}.service", put_back=[str(link)]) for name in "abc"]
+    events = act({"do": "link.set", "path": str(link), "target": "new"}, *both)
+    assert set(events.of("done")) == {"0", "1"}
+    assert events.failure("2").endswith(
+        f"put back as before: {link}; a.service runs again with that, "
+        "b.service runs again with that"
+    )
+    assert link.readlink() == Path("old")
+    assert events.failure("3") == (
+        "unit c.service: all was put back as before, so it is not switched"
+    )
+    restarts = [line.split()[-1] for line in asked(host) if " restart " in line]
+    assert restarts == ["a.service", "b.service", "a.service", "b.service"]
 
 
 def test_stop(host: Path) -> None:

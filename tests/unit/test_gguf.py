@@ -226,14 +226,25 @@ def test_matches(value: object, required: object, expected: bool) -> None:
     assert sound.matches(value, required) is expected
 
 
-def test_the_command_line_asks_all_that_group_data_asks() -> None:
-    """`model_profiles` of group_data and the agent's own table must not contradict."""
+def test_the_command_line_and_the_data_have_the_same_profiles() -> None:
+    """What `check` calls sound on a host is what a run would serve, and the other way round."""
     import runpy
 
     data = runpy.run_path(str(Path(__file__).parents[2] / "group_data" / "all.py"))
-    for name, required in data["model_profiles"].items():
-        for key, value in required.items():
-            assert sound.matches(profiles.PROFILES[name][key], value), (name, key)
+    assert data["model_profiles"] == {name: dict(keys) for name, keys in profiles.PROFILES.items()}
+
+
+def test_a_files_own_architecture_goes_before_the_profiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(g.tiny("llama"))
+    assert check.main([str(path)]) == 1
+    assert "requires 'qwen4exp'" in capsys.readouterr().out
+    assert check.main([str(path), "--architecture", "llama"]) == 0
+    path.write_bytes(g.tiny("qwen4exp"))
+    assert check.main([str(path)]) == 0
+    assert check.main([str(path), "--architecture", "llama"]) == 1
 
 
 SOUND = g.tiny("qwen4exp", *SIGNATURE, g.array("a", 8, 2, g.text("x") + g.text("yy")))

@@ -46,11 +46,22 @@ def test_it_is_held_until_the_input_ends(path: str) -> None:
     holder = hold(path, "r1")
     found = lease.busy(path)
     assert found is not None and (found["run"], found["who"]) == ("r1", "r1@desk")
-    assert Path(path).stat().st_mode & 0o777 == 0o644
-    assert Path(path).parent.stat().st_mode & 0o777 == 0o755
     out, _ = holder.communicate("\n\n", timeout=60)
     assert agent_host.lines_of(out) == [{"end": "lease", "ok": True}]
     assert lease.busy(path) is None
+
+
+@pytest.mark.parametrize("left_open", [False, True])
+def test_nobody_else_can_open_the_locks(path: str, left_open: bool) -> None:
+    if left_open:
+        Path(path).parent.mkdir(mode=0o755)
+        for name in ("lease", "apply"):
+            Path(path).with_name(name).touch(0o644)
+    hold(path, "r1").communicate(timeout=60)
+    with lease.applying("r1", "x", path):
+        pass
+    found = [Path(path).parent, Path(path), Path(lease.apply_path(path))]
+    assert [oct(item.stat().st_mode & 0o777) for item in found] == ["0o700", "0o600", "0o600"]
 
 
 def test_the_second_is_told_who_holds_it(path: str) -> None:

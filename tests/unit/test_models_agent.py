@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,9 +150,9 @@ def test_repair_under_a_running_server_is_remembered(tmp_path: Path, server: Hub
     (root / "v1" / "tiny.gguf").write_bytes(b"GGUF")
     fetch(action(root, item))
     assert models.observe("tiny", spec)["repaired_at"] > 0
-    models.forget_repair("tiny", "v1")
-    assert models.observe("tiny", spec)["repaired_at"] is None
     assert states(root, item) == {"tiny.gguf": "sound"}
+    assert not fetch(action(root, item)).changed
+    assert models.observe("tiny", spec)["repaired_at"] > 0  # each of its servers is yet to know
 
 
 def test_full_check_finds_what_a_stat_does_not(
@@ -159,9 +161,8 @@ def test_full_check_finds_what_a_stat_does_not(
     root, item = tmp_path / "tiny", entry(server)
     fetch(action(root, item))
     spoil(root / "v1" / "tiny.gguf")
-    record = models.manifest("tiny", "v1")  # as if even the ctime had been kept
-    record["files"]["tiny.gguf"].update(models.identity((root / "v1/tiny.gguf").stat()))
-    models.save(record)
+    with models.updated("tiny", "v1") as record:  # as if even the ctime had been kept
+        record["files"]["tiny.gguf"].update(models.identity((root / "v1/tiny.gguf").stat()))
     assert states(root, item) == {"tiny.gguf": "sound"}
     assert fetch(action(root, item, full=True)).changed
     assert (root / "v1" / "tiny.gguf").read_bytes() == MODEL
@@ -187,6 +188,88 @@ def test_weekly_check_of_a_broken_record(
     (manifests / "x.json").write_text("{}")
     assert check.main(["--models"]) == 1
     assert "is no record of a model" in capsys.readouterr().out
+    assert check.main(["--models", "x"]) == 1
+    assert check.main(["--models", "y"]) == 0
+
+
+def test_a_repair_during_the_weekly_check_is_not_undone(
+    tmp_path: Path, server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = g.gguf([g.string("general.architecture", "llama")])
+    server.files["/owner/tiny/resolve/v1/b.gguf"] = second
+    root, files = tmp_path / "tiny", [entry(server), entry(server, second, "b.gguf")]
+    fetch(action(root, *files))
+    spoil(root / "v1" / "tiny.gguf")
+    read_whole = models.read_whole
+    runs: list[Outcome] = []
+
+    def meanwhile(path: Path, tell: Any = None) -> dict[str, Any]:
+        found = read_whole(path, tell)
+        if path.name == "b.gguf" and not runs:  # the spoilt one has been read by then
+            runs.append(fetch(action(root, *files)))
+        return found
+
+    monkeypatch.setattr(models, "read_whole", meanwhile)
+    assert check.main(["--models", "tiny"]) == 0
+    assert runs[0].changed
+    assert set(states(root, *files).values()) == {"sound"}
+    spec = {"root": str(root), "revision": "v1", "files": {}}
+    assert models.observe("tiny", spec)["repaired_at"] is not None
+
+
+def test_another_revision_during_the_weekly_check_stays_recorded(
+    tmp_path: Path, server: Hub, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    root, item = tmp_path / "tiny", entry(server)
+    fetch(action(root, item))
+    read_whole = models.read_whole
+    runs: list[Outcome] = []
+
+    def meanwhile(path: Path, tell: Any = None) -> dict[str, Any]:
+        found = read_whole(path, tell)
+        if not runs:
+            monkeypatch.setattr(models, "read_whole", read_whole)
+            runs.append(fetch(action(root, item, revision="v2")))
+        return found
+
+    monkeypatch.setattr(models, "read_whole", meanwhile)
+    assert check.main(["--models"]) == 0
+    assert "was replaced by another revision meanwhile" in capsys.readouterr().out
+    assert models.manifest("tiny", "v2")["files"] and not models.manifest("tiny", "v1")["files"]
+
+
+def test_the_weekly_check_forgets_models_that_are_gone(
+    tmp_path: Path, server: Hub, manifests: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, item = tmp_path / "tiny", entry(server)
+    fetch(action(root, item))
+    spoil(root / "v1" / "tiny.gguf")
+    assert check.main(["--models", "other"]) == 0  # dropped from the data: nobody's any more
+    assert (manifests / "tiny.json").exists()
+    assert check.main(["--models", "tiny"]) == 1
+    shutil.rmtree(root)
+    assert check.main(["--models", "tiny"]) == 1  # wanted, and not there
+    assert "no such file" in capsys.readouterr().out
+    assert check.main(["--models", "other"]) == 0
+    assert f"{root / 'v1'} is gone, its record was removed" in capsys.readouterr().out
+    assert not (manifests / "tiny.json").exists()
+
+
+def test_required_metadata_is_kept_whatever_it_is(tmp_path: Path, server: Hub) -> None:
+    """The plan compares what the manifest keeps: without it the model is fetched for ever."""
+    long = "x" * 1000
+    numbers = g.array("sections", 5, 2, struct.pack("<ii", 11, 24))
+    model = g.gguf([g.string("general.architecture", "llama"), g.string("long", long), numbers])
+    server.files[PATH] = model
+    root, item = tmp_path / "tiny", entry(server, model)
+    required = {"general.architecture": "llama", "long": long, "sections": [11, 24]}
+    assert fetch(action(root, item, required=required)).changed
+    spec = {"root": str(root), "revision": "v1", "files": {}, "metadata": list(required)}
+    assert models.observe("tiny", spec)["metadata"] == required
+    del required["long"]
+    fetch(action(root, item, required=required))
+    spec["metadata"] = ["long"]
+    assert models.observe("tiny", spec)["metadata"] == {}
 
 
 @pytest.mark.parametrize(

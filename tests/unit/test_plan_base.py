@@ -9,6 +9,7 @@ import pytest
 from rules import plan_accounts, plan_kernel, plan_packages
 from rules.desired import Desired, Group, ModuleOption, Package, Sysctl, User
 from rules.observed import Observed
+from rules.plan import refusals
 from tests.unit.plan_support import as_desired, spoilt
 
 PACKAGES = Desired(packages=(Package("curl"), Package("jq", "1.7.1-3")), apt_lock_wait_s=42)
@@ -126,3 +127,31 @@ def test_module_options(spoil: dict[str, Any], before: str | None) -> None:
     assert (change.id, change.verb, change.reason) == ("module:nvidia", "reload", ("G3",))
     assert change.before.startswith(before)
     assert (change.action is None) == before.startswith("unknown")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "refused"),
+    [
+        ({}, False),
+        ({"uid": 1000}, False),  # as wanted already: nothing is taken away
+        ({"uid": 1000, "home": "/home/serve"}, True),
+        ({"uid": 1000, "shell": "/bin/bash"}, True),
+        ({"uid": 65534, "home": "/nonexistent"}, True),
+        ({"uid": 0, "home": "/root", "shell": "/usr/sbin/nologin"}, True),
+        ({"home": "/var/lib/x", "shell": "/bin/bash"}, True),
+        ({"home": "/var/lib/x", "shell": "/usr/bin/zsh"}, True),
+        ({"home": "/var/lib/x", "shell": ""}, True),  # passwd(5): empty is /bin/sh
+        ({"home": "/var/lib/x", "shell": "/bin/false"}, False),
+        ({"home": "/var/lib/x"}, False),  # of an earlier model_root
+        ({"shell": "/bin/bash"}, False),  # ours, spoilt by hand: set right again
+        ({"absent": True}, False),
+    ],
+)
+def test_an_account_of_somebody_elses_is_not_taken_over(
+    spoil: dict[str, Any], refused: bool
+) -> None:
+    observed = spoilt(USERS, "users", "serve", groups=["render", "video"], **spoil)
+    found = plan_accounts.refusals(USERS, observed)
+    assert bool(found) is refused, found
+    assert all("name another service_user" in sentence for sentence in found)
+    assert all(sentence in refusals(USERS, observed) for sentence in found)

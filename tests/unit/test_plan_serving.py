@@ -8,7 +8,7 @@ from typing import Any
 from rules import plan_models, plan_releases, plan_serving
 from rules.change import Change
 from rules.observed import Observed
-from tests.unit.plan_support import as_desired
+from tests.unit.plan_support import STARTED, as_desired
 from tests.unit.serving_support import SERVER, TINY, config, desired
 
 HERE = desired()
@@ -44,6 +44,7 @@ def good() -> dict[str, Any]:
         "pid": 7,
         "stamp": HERE.units[0].stamp,
         "exe_deleted": False,
+        "started_at": STARTED,
     }
     return document
 
@@ -144,7 +145,9 @@ def test_a_bad_file_is_fetched_and_the_server_refreshed() -> None:
 
 def test_after_a_repair_the_server_is_refreshed_without_more_need() -> None:
     document = good()
-    document["models"]["tiny"]["repaired_at"] = 1.5
+    document["models"]["tiny"]["repaired_at"] = STARTED - 1  # it was started since
+    assert planned(document) == []
+    document["models"]["tiny"]["repaired_at"] = STARTED + 1
     changes = planned(document)
     assert ids(changes) == ["serve:tiny:refresh", "serve:tiny:gate"]
     assert changes[0].needs == ()
@@ -198,10 +201,62 @@ def test_server_that_does_not_answer_is_asked() -> None:
         "port": 8080,
         "key_file": "/etc/voltfleet/instances/tiny.key",
         "model": "/srv/voltfleet/models/tiny/current/tiny.gguf",
-        "model_name": "tiny",
-        "revision": "v1",
         "timeout_s": 300,
+        "put_back": [],
     }
+
+
+def test_a_server_that_nobody_could_look_at_is_asked_longer() -> None:
+    """A busy server takes no connection for a while: that is no reason to fail a run."""
+    document = good()
+    document["instances"]["tiny"] = {"unknown": "0.0.0.0:8080 neither accepted nor refused"}
+    (change,) = planned(document)
+    assert change.id == "serve:tiny:gate"
+    assert change.before == "not seen to answer: 0.0.0.0:8080 neither accepted nor refused"
+    assert change.action is not None and change.action["do"] == "serve.gate"
+
+
+def test_a_switch_puts_back_all_of_the_host() -> None:
+    document = good()
+    env, key = (f"/etc/voltfleet/instances/tiny.{end}" for end in ("env", "key"))
+    links = ["/opt/llama.cpp/current", "/srv/voltfleet/models/tiny/current"]
+    document["units"][UNIT]["stamp"] = "old"
+    for path in (env, key):
+        document["files"][path]["sha256"] = "0" * 64
+    for path in links:
+        document["links"][path]["target"] = "old"
+    changes = planned(document)
+    for change_id in (f"unit:{UNIT}:restart", "serve:tiny:gate"):
+        action = only(changes, change_id).action
+        assert action is not None and action["put_back"] == sorted([env, key, *links])
+
+
+def test_a_start_has_nothing_to_go_back_to() -> None:
+    document = good()
+    document["units"][UNIT]["active"] = "inactive"
+    document["files"]["/etc/voltfleet/instances/tiny.env"] = None
+    action = only(planned(document), "serve:tiny:gate").action
+    assert action is not None and action["put_back"] == []
+
+
+def test_every_server_of_a_repaired_model_is_refreshed() -> None:
+    host = config(instances={"tiny": SERVER, "twin": {**SERVER, "port": 8081}})
+    here = desired(host)
+    document = as_desired(here)
+    document.update({key: copy.deepcopy(good()[key]) for key in ("releases", "models")})
+    document["instances"] = {name: {"listening": True, "health": 200} for name in ("tiny", "twin")}
+    document["models"]["tiny"]["repaired_at"] = STARTED + 1
+    both = ids(plan_serving.changes(here, Observed(document)))
+    assert [item for item in both if "refresh" in item] == [
+        "serve:tiny:refresh",
+        "serve:twin:refresh",
+    ]
+    # one is done, the run died: the other is still to be
+    document["units"]["llama-server@tiny.service"]["started_at"] = STARTED + 2
+    assert ids(plan_serving.changes(here, Observed(document))) == [
+        "serve:twin:refresh",
+        "serve:twin:gate",
+    ]
 
 
 def test_what_is_unknown_is_not_acted_on() -> None:

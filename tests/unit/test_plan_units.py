@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rules.change import Change
-from rules.desired import Desired, File, Instance, Unit
+from rules.desired import Desired, Directory, File, Instance, Link, Unit
 from rules.observed import Observed
 from rules.plan_units import unit_changes
-from tests.unit.plan_support import as_desired, spoilt
+from tests.unit.plan_support import STARTED, as_desired, spoilt
 
 NAME = "llama@tiny.service"
 TEXT = b"[Service]\nEnvironmentFile=/etc/v/%i.env\nExecStart=/opt/c/bin/serve\n"
@@ -136,3 +136,83 @@ def test_each_area_reloads_for_itself() -> None:
     assert unit_changes(here, Observed(document), "files", {}) == []
     (reload,) = unit_changes(here, Observed(document), "serving", {})
     assert (reload.id, reload.area) == ("systemd:serving", "serving")
+
+
+UNIT_FILE = "/etc/systemd/system/llama@.service"
+DROP_IN_FOLDER = f"/etc/systemd/system/{NAME}.d"
+DROP_IN = f"{DROP_IN_FOLDER}/50-x.conf"
+ENV = "/etc/v/tiny.env"
+KEY = "/etc/v/tiny.key"
+LINK = "/srv/m/current"
+FULL = Desired(
+    units=(Unit(NAME, stamp="new-stamp-of-it"), Unit("other.service", stamp="s")),
+    directories=(Directory(DROP_IN_FOLDER),),
+    files=(
+        File(UNIT_FILE, TEXT),
+        File(DROP_IN, b"[Service]\nMemoryMax=1\n"),
+        File(ENV, f"A=--model {LINK}/x.gguf --api-key-file {KEY}\n".encode()),
+        File(KEY, b"key", secret=True),
+    ),
+    links=(Link("/opt/c", "releases/1"), Link(LINK, "v1")),
+)
+EDITED = {"sha256": "0" * 64}
+MOVED = {"target": "elsewhere"}
+
+
+def restarts(part: str, path: str, **spoil: Any) -> list[str]:
+    """Why units are restarted when something is found spoilt, and all right again by this plan."""
+    observed = spoilt(FULL, part, path, **spoil)
+    kind = {"files": "file", "links": "link"}[part]
+    planned = unit_changes(FULL, observed, "files", {path: f"{kind}:{path}"})
+    return [f"{c.thing}: {c.before}" for c in planned if c.verb == "restart"]
+
+
+@pytest.mark.parametrize(
+    ("part", "path", "edit"),
+    [
+        ("files", UNIT_FILE, EDITED),
+        ("files", DROP_IN, EDITED),
+        ("files", ENV, EDITED),
+        ("files", KEY, EDITED),
+        ("links", "/opt/c", MOVED),
+        ("links", LINK, MOVED),
+    ],
+)
+def test_a_process_that_was_started_with_an_edit_is_restarted(
+    part: str, path: str, edit: dict[str, Any]
+) -> None:
+    """It crashed or the host was rebooted meanwhile: the stamp is right, what it read was not."""
+    found = restarts(part, path, **edit, changed_at=STARTED - 1)
+    assert found == [f"unit {NAME}: started with {path} as found"]
+    # edited after the start: the process has not read it, so repairing the path is enough
+    assert restarts(part, path, **edit, changed_at=STARTED + 1) == []
+
+
+def test_mode_and_owner_are_not_what_a_process_reads() -> None:
+    assert restarts("files", ENV, mode="0666", changed_at=STARTED - 1) == []
+
+
+def test_a_drop_in_that_was_lacking_at_the_start() -> None:
+    """Nothing starts without the other files; without a drop-in it does."""
+    assert restarts("files", ENV, absent=True) == []
+    document = as_desired(FULL)
+    document["files"][DROP_IN] = None
+
+    def verbs_now() -> list[str]:
+        changed = {DROP_IN: f"file:{DROP_IN}"}
+        changes = unit_changes(FULL, Observed(document), "files", changed)
+        return [c.verb for c in changes if c.verb != "reload"]
+
+    document["directories"][DROP_IN_FOLDER]["changed_at"] = STARTED + 1
+    assert verbs_now() == []
+    document["directories"][DROP_IN_FOLDER]["changed_at"] = STARTED - 1
+    assert verbs_now() == ["restart"]
+    document["directories"][DROP_IN_FOLDER] = None
+    assert verbs_now() == ["restart"]
+
+
+def test_what_the_environment_file_names_is_put_back_too() -> None:
+    observed = spoilt(FULL, "units", NAME, stamp="old")
+    changed = {path: f"file:{path}" for path in (ENV, KEY)} | {LINK: f"link:{LINK}"}
+    (restart,) = unit_changes(FULL, observed, "files", changed)
+    assert restart.action is not None and restart.action["put_back"] == [ENV, KEY, LINK]

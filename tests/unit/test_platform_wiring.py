@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pytest
 
 from facts import bundle
@@ -20,6 +21,7 @@ from files.agent.wire import WireError
 from operations import platform as operation
 from operations.converge import Stopped
 from operations.report import HostReport, RunReport
+from operations.turns import Turns
 from rules.change import AREAS, Change
 from rules.compose import Inputs, desired_state
 from rules.desired import Desired
@@ -109,7 +111,7 @@ def test_desired_state_has_the_platform_its_files_and_units() -> None:
     wish = desired()
     assert wish.platform is not None
     assert [f.path for f in wish.files if f.path in MANAGED] == MANAGED
-    assert [(unit.name, unit.area) for unit in wish.units] == [(name, "kernel") for name in UNITS]
+    assert [unit.name for unit in wish.units if unit.area == "kernel"] == UNITS
     assert question(wish)["platform"]["toolkit"] == {"nvcc": "/usr/local/cuda-12.4/bin/nvcc"}
     assert question(wish)["platform"]["driver"]["packages"] == ["cuda-drivers-580"]
     assert question(wish) == json.loads(json.dumps(question(wish)))
@@ -270,12 +272,14 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *plans: list[str]) -> None:
         self.plans = list(plans)
         self.did: list[str] = []
-        self.host: Any = SimpleNamespace(name="h1")
+        self.host: Any = SimpleNamespace(
+            name="h1", state=SimpleNamespace(inventory=[SimpleNamespace(name="h1")])
+        )
         monkeypatch.setattr(operation, "apply", lambda _, made: self._did("apply", made))
         monkeypatch.setattr(
             operation.reboots, "reboot", lambda _, made: self.did.append(f"boot {made.id}")
         )
-        monkeypatch.setattr(operation, "_reboots", operation.Turns("reboot"))
+        monkeypatch.setattr(operation, "REBOOTS", Turns())
         monkeypatch.setattr(operation, "forget", lambda _: None)
         monkeypatch.setattr(operation, "config_of", lambda _: HostConfig())
         monkeypatch.setattr(operation, "current_plan", lambda _: changes(*self.plans.pop(0)))
@@ -284,7 +288,7 @@ class Steps:
         self.did.append(f"{what} {' '.join(change.id for change in made)}")
 
     def converge(self, *first: str) -> list[str]:
-        operation._converge(self.host, changes(*first), ["h1"])
+        operation._converge(self.host, changes(*first))
         return self.did
 
 
@@ -330,3 +334,52 @@ def test_a_file_of_the_controller_is_sent_where_the_action_wants_it(
     with pytest.raises(Stopped, match="No such file"):
         operation._send(host, [uploading(tmp_path / "gone", abc)])
     assert len(sent) == 2
+
+
+class Fleet:
+    """Hosts whose driver is to be moved, at the operation at the same time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, bad: str = "") -> None:
+        self.log: list[str] = []
+        self.bad = bad
+        self.state = SimpleNamespace(inventory=[SimpleNamespace(name=name) for name in "cab"])
+        move = [replace(changes("driver")[0], verb="move")]
+        monkeypatch.setattr(operation, "MOVES", Turns())
+        monkeypatch.setattr(operation, "forget", lambda _: None)
+        monkeypatch.setattr(operation, "current_plan", lambda _: move)
+        monkeypatch.setattr(operation, "_converge", self._converge)
+        monkeypatch.setattr(operation, "_gate", lambda host: self.log.append(f"gate {host.name}"))
+        self.move = move
+
+    def _converge(self, host: Any, made: list[Change]) -> None:
+        self.log.append(f"{made[0].verb} {host.name}")
+        gevent.sleep(0.001)
+        if host.name == self.bad:
+            raise Stopped("no")
+
+    def _one(self, name: str) -> None:
+        host: Any = SimpleNamespace(name=name, state=self.state, log=lambda _: None)
+        operation.MOVES.come(name)
+        gevent.sleep(0)  # all have come before one has its turn
+        try:
+            operation._platform(host, self.move)
+        except Stopped as stop:
+            self.log.append(f"{name}: {stop}")
+        finally:
+            operation.MOVES.leave(name)
+
+    def run(self) -> list[str]:
+        gevent.joinall([gevent.spawn(self._one, name) for name in "abc"], timeout=5)
+        return self.log
+
+
+def test_drivers_move_host_by_host_each_with_its_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Fleet(monkeypatch).run()
+    assert log == [f"{step} {host}" for host in "cab" for step in ("move", "gate")]
+
+
+def test_a_move_that_fails_stops_those_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Fleet(monkeypatch, bad="c").run()
+    assert log[:2] == ["move c", "c: no"]
+    assert sorted(text.partition(":")[0] for text in log[2:]) == ["a", "b"]
+    assert all("no driver move here: it failed on c" in text for text in log[2:])

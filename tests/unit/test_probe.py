@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from facts import bundle
-from files.agent import probe
+from files.agent import probe, probe_serving, probe_tools
 from tests.unit.agent_host import altered, ask, fake_tool, start
 from tests.unit.agent_host import probe as asked
 
@@ -76,6 +77,8 @@ def test_what_is_there_is_described(tmp_path: Path) -> None:
         }
     )
     owner = {"owner": file.owner(), "group": file.group()}
+    for part, path in (("files", file), ("directories", folder), ("links", link)):
+        assert state[part][str(path)].pop("changed_at") == path.lstat().st_ctime
     assert state["files"][str(file)] == {
         "kind": "file",
         "mode": "0640",
@@ -188,6 +191,7 @@ def test_units_are_told_apart(tmp_path: Path) -> None:
     program.write_bytes(Path("/bin/sleep").read_bytes())
     program.chmod(0o755)
     environment = {"VOLTFLEET_STAMP": "abc", "OTHER": "x\nVOLTFLEET_STAMP=wrong"}
+    began = time.time()
     process = subprocess.Popen([program, "300"], env=environment)
     shown = SHOWN.format("a.service", process.pid) + "\n"
     shown += SHOWN.format("ended.service", 2**22 + 1) + "\n"
@@ -207,6 +211,8 @@ def test_units_are_told_apart(tmp_path: Path) -> None:
     names = ["a", "ended", "other", "masked", "gone", "left", "of@"]
     question = {"units": [f"{name}.service" for name in names]}
     units = asked(question, path=str(tmp_path / "bin"))["units"]
+    # of a process that was started by this test; the clock of processes ticks every 10 ms
+    assert began - 0.1 <= units["a.service"].pop("started_at") <= time.time() + 0.1
     assert units["a.service"] == {
         "load": "loaded",
         "active": "active",
@@ -347,7 +353,26 @@ def test_servers(server: int) -> None:
     }
 
 
-# Appended to the agent: whatever would change a file is told instead of done quietly.
+def test_a_busy_server_is_asked_twice(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, tries = socket.create_connection, [1]
+
+    def busy(*given: Any, **more: Any) -> socket.socket:
+        if tries:
+            tries.pop()
+            raise TimeoutError
+        return connect(*given, **more)
+
+    monkeypatch.setattr(socket, "create_connection", busy)
+    question = {"host": "127.0.0.1", "port": server}
+    assert probe_serving.instance("x", question) == {"listening": True, "health": 503}
+    tries.extend([1, 2])
+    with pytest.raises(probe_tools.Unlearned, match="neither accepted nor refused 2 times"):
+        probe_serving.instance("x", question)
+
+
+# A line of wire.py, which every verb imports.
+ANCHOR = "class WireError(Exception):"
+# Put into the agent before it: whatever would change a file is told instead of done quietly.
 WATCH = """
 import os as _os, sys as _sys
 def _watch(event, given):
@@ -364,7 +389,7 @@ _sys.addaudithook(_watch)
 
 def test_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    files = altered("wire.py", "PROTOCOL = 1", WATCH + "PROTOCOL = 1")
+    files = altered("wire.py", ANCHOR, WATCH + ANCHOR)
     request = {
         "deadline_s": 20,
         "files": {str(tmp_path / "file"): {"sha256": "", "secret": False}},
@@ -388,8 +413,8 @@ def test_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_the_watch_on_writes_can_fail(tmp_path: Path) -> None:
-    files = altered("wire.py", "PROTOCOL = 1", WATCH + f"open('{tmp_path}/new', 'w')\nPROTOCOL = 1")
-    process = start("version")
+    files = altered("wire.py", ANCHOR, WATCH + f"open('{tmp_path}/new', 'w')\n{ANCHOR}")
+    process = start("probe")
     _, err = process.communicate(f"{bundle.program_line(files)}\n{{}}\n")
     assert f"wrote {tmp_path}/new" in err
 

@@ -53,6 +53,7 @@ CALLED: list[tuple[str, list[str] | None, str]] = [
     ("pyinfra.api.operations:_run_host_op", ["state", "host", "op_hash"], "glue/hosts.py"),
     ("pyinfra.api.operations:_run_single_op", ["state", "op_hash"], "glue/hosts.py"),
     ("pyinfra.api.operations:_run_host_ops", ["state", "host", "progress"], "glue/endings.py"),
+    ("pyinfra.api.inventory:Inventory.get_active_hosts", ["self"], "glue/order.py"),
     (
         "pyinfra.api.command:FunctionCommand.execute",
         ["self", "state", "host", "connector_arguments"],

@@ -7,7 +7,9 @@ import dataclasses
 import pytest
 
 from rules import flags, models, releases, serving
-from rules.desired import File
+from rules.compose import Inputs, desired_state
+from rules.desired import File, Unit
+from rules.schema import HostConfig
 from tests.unit.serving_support import KEY, SERVER, SYSTEM, TEMPLATES, TINY, built, config
 
 
@@ -259,11 +261,23 @@ def test_words_that_no_environment_file_carries() -> None:
 
 
 def test_weekly_check_units() -> None:
-    service, timer = serving.check_timer_files(TEMPLATES)
+    service, timer = serving.check_timer_files(TEMPLATES, ["tiny", "other"])
     assert "IOSchedulingClass=idle" in service.content.decode()
-    assert "agent.pyz check --models" in service.content.decode()
+    assert "agent.pyz check --models other tiny\n" in service.content.decode()
     assert "OnCalendar=weekly" in timer.content.decode()
     assert timer.path == "/etc/systemd/system/voltfleet-model-check.timer"
+
+
+def test_the_weekly_check_ends_with_the_last_model() -> None:
+    """Else its timer would fail for ever on what nobody wants any more."""
+
+    def timer(host: HostConfig) -> Unit:
+        wanted = desired_state(host, Inputs(TEMPLATES, {}, {"secrets/tiny.key": KEY}), SYSTEM)
+        return next(unit for unit in wanted.units if unit.name.endswith("check.timer"))
+
+    assert timer(config()) == Unit("voltfleet-model-check.timer", reason=("G11",))
+    none = timer(config(models={}, instances={}))
+    assert (none.enabled, none.active) == (False, False)
 
 
 def test_vanished_flags_have_an_equivalent() -> None:

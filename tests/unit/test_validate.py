@@ -86,7 +86,13 @@ SHAPES: list[tuple[dict[str, Any], str]] = [
     ({"sysctl": {"vm.x": 1.5}}, "h1: sysctl.vm.x: found 1.5, expected text or a whole number"),
     (
         {"sysctl": {"swappiness": 1}},
-        "h1: sysctl.swappiness: this key must be a kernel parameter, like 'vm.swappiness'",
+        "h1: sysctl.swappiness: this key must be the name of one kernel parameter, like "
+        "'vm.swappiness'",
+    ),
+    (
+        {"sysctl": {"net.ipv4.conf.*.rp_filter": 1}},
+        "h1: sysctl.net.ipv4.conf.*.rp_filter: this key must be the name of one kernel parameter, "
+        "like 'vm.swappiness'",
     ),
     (
         {"llama_cpp_source": {"kind": "svn"}},
@@ -119,8 +125,13 @@ SHAPES: list[tuple[dict[str, Any], str]] = [
     ({"hf_token": "abc"}, "h1: hf_token = (hidden): no such variable (see docs/variables.md)"),
     (
         {"model_hub_url": "https://me:pw@hub/"},
-        "h1: model_hub_url: found (hidden), expected a URL that starts with http://, https:// or "
-        "file:// (no user name or password in it)",
+        "h1: model_hub_url: found (hidden), expected a URL that starts with http:// or https:// "
+        "(no user name or password in it)",
+    ),
+    (
+        {"model_hub_url": "file:///srv/hub"},
+        "h1: model_hub_url: found 'file:///srv/hub', expected a URL that starts with http:// or "
+        "https:// (no user name or password in it)",
     ),
 ]
 
@@ -132,6 +143,14 @@ def test_shapes(data: dict[str, Any], sentence: str) -> None:
 
 COMBINATIONS: list[tuple[dict[str, Any], str]] = [
     (good(service_user="root"), "service_user: found 'root': servers do not run as root"),
+    (
+        good(service_user="ops", ssh_user="ops"),
+        "service_user: found 'ops': is also ssh_user, which would lose its shell and its home",
+    ),
+    (
+        good(model_hub_token_file="hf_abcdefgh"),
+        "model_hub_token_file: found (hidden): this is a token itself; put it in a file",
+    ),
     (
         good(instances={"i": {"model": "n"}}),
         "instances.i.model: found 'n': no such model; models has m",
@@ -203,6 +222,11 @@ COMBINATIONS: list[tuple[dict[str, Any], str]] = [
         "models.m.url: found 'x': source 'url' needs the folder's URL",
     ),
     (
+        model(source="url", repository="", url="file:///srv/m"),
+        "models.m.url: found 'file:///srv/m': source 'url' needs the folder's URL: a URL that "
+        "starts with http://, https:// or {model_hub_url}/",
+    ),
+    (
         model(files=[FILE, FILE]),
         "models.m.files[1].path: found 'a.gguf': is also the path of files[0]; each file once",
     ),
@@ -223,6 +247,34 @@ COMBINATIONS: list[tuple[dict[str, Any], str]] = [
 def test_combinations(data: dict[str, Any], sentence: str) -> None:
     (found,) = problems(data, "h1")
     assert found.startswith(f"h1: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://git.example/a/b.git", True),
+        ("http://git.example:8080/a/b@v2/c", False),
+        ("https://[fd00::1]:3000/a/b", True),
+        ("ssh://git@git.example:2222/a/b.git", True),
+        ("ssh://git.example/a/b.git", True),
+        ("file:///srv/llama.cpp", True),
+        ("{model_hub_url}/llama.cpp.git", True),
+        ("https://user:token@git.example/a/b.git", False),
+        ("https://ghp_token@git.example/a/b.git", False),
+        ("https://user:to/ken@git.example/a/b.git", False),
+        ("https://git.example\\@evil.example/a", False),
+        ("https://git.example/a/b.git?private_token=x", False),
+        ("ssh://git:token@git.example/a/b.git", False),
+        ("ssh://-oProxyCommand=x/a", False),
+        ("ssh://git@-oProxyCommand=x/a", False),
+        ("file://other/srv/llama.cpp", False),
+        ("git.example:a/b.git", False),
+    ],
+)
+def test_a_git_url_carries_no_secret(url: str, allowed: bool) -> None:
+    found = problems({"llama_cpp_source": {"url": url, "commit": "0" * 40}}, "h1")
+    assert (found == []) is allowed, found
+    assert not any(secret in "".join(found) for secret in ("user:to", "ghp_", "git:to", "_token="))
 
 
 def test_same_port_on_different_addresses_is_fine() -> None:
