@@ -4,7 +4,18 @@ pyinfra inventory/lab.py deploy.py --dry --diff     # what would change
 pyinfra inventory/lab.py deploy.py                  # make it so
 """
 
-from operations import accounts, bootstrap, files, kernel, llama_cpp, models, packages, run, serving
+from operations import (
+    accounts,
+    bootstrap,
+    files,
+    kernel,
+    llama_cpp,
+    models,
+    packages,
+    platform,
+    run,
+    serving,
+)
 
 run.begin()
 
@@ -12,6 +23,7 @@ bootstrap.python(name="python3 for the agent")
 packages.installed(name="Packages")
 accounts.present(name="Service accounts")
 files.managed(name="Files")
+platform.installed(name="CUDA and driver")
 kernel.tuned(name="Kernel parameters")
 
 llama_cpp.released(name="llama.cpp release, beside the one in use")

@@ -53,16 +53,19 @@ def program_line(files: Mapping[str, bytes]) -> str:
     return f"agent:{base64.b64encode(packed).decode('ascii')}"
 
 
-def needed_by(verb: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
+def needed_by(
+    verb: str, files: Mapping[str, bytes], further: tuple[str, ...] = ()
+) -> dict[str, bytes]:
     """The sources that a verb can come to import, read off their import statements.
 
+    `further` are modules that the verb finds by name for this request.
     Only for the verbs that run on every host in every run: the rest of the agent is several times
     as large. The others get everything (``apply`` finds its modules by name).
     """
     if verb not in ("probe", "lease"):
         return dict(files)
     needed = {"__init__.py", "__main__.py"}
-    reached = [f"{verb}.py", "wire.py"]
+    reached = [f"{verb}.py", "wire.py", *further]
     while reached:
         name = reached.pop()
         if name in needed or name not in files:
@@ -76,8 +79,8 @@ def needed_by(verb: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 @cache
-def _program(verb: str) -> str:
-    return program_line(needed_by(verb, agent_files()))
+def _program(verb: str, further: tuple[str, ...]) -> str:
+    return program_line(needed_by(verb, agent_files(), further))
 
 
 def payload(request: Mapping[str, Any], verb: str = "") -> str:
@@ -85,7 +88,9 @@ def payload(request: Mapping[str, Any], verb: str = "") -> str:
 
     With a `verb` the program is only what that verb needs; without one it runs any verb.
     """
-    return f"{_program(verb)}\n{json.dumps(request, separators=(',', ':'))}\n"
+    # the larger half of a probe, for hosts whose data names CUDA or a driver
+    further = ("platform.py",) if verb == "probe" and "platform" in request else ()
+    return f"{_program(verb, further)}\n{json.dumps(request, separators=(',', ':'))}\n"
 
 
 def command(verb: str, timeout_s: int) -> str:

@@ -262,6 +262,21 @@ def call(
         channel.close()
 
 
+def connected(host: Host) -> bool:
+    """Whether the ssh connection of a host is still there, as far as this side knows."""
+    client = host.connector.client if isinstance(host.connector, SSHConnector) else None
+    transport = client.get_transport() if client is not None else None
+    return transport is not None and transport.is_active()
+
+
+def reconnect(host: Host) -> None:
+    """Connect to a host anew; raises pyinfra's ConnectError. What was open before is closed."""
+    if isinstance(host.connector, SSHConnector) and host.connector.client is not None:
+        host.connector.client.close()
+    host.connected = False
+    host.connect(reason="again", show_errors=False, raise_exceptions=True)
+
+
 def _for_host(host: Host, command: str) -> tuple[str, list[bytes]]:
     """The command wrapped in sudo or su as this host's data (or the running operation) asks.
 

@@ -46,6 +46,7 @@ def _connect(original: Callable[..., Any]) -> Callable[..., Any]:
             sentence = _sentence(self, error)
             self.host.connector_data[_WHY] = sentence
             raise ConnectError(sentence) from error
+        self.host.connector_data.pop(_WHY, None)  # a host that was rebooted took some tries
 
     return connect
 

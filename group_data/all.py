@@ -41,6 +41,66 @@ kernel_module_options = {}
 # System user the servers run as, without a login; the run makes it.
 service_user = "voltfleet"
 
+# --- CUDA --------------------------------------------------------------------------------------
+
+# Toolkit to have, like "12.4"; None: this host's CUDA is left alone (G5).
+cuda_version = None
+
+# Where it comes from: {"url" or "path" of the vendor's local-repository .deb, "sha256"}, or
+# {"kind": "distribution"} for the distribution's own packages (G5).
+cuda_source = None
+
+# Packages that are the toolkit; empty: what the source calls it (G5).
+cuda_packages = []
+
+# True: this host is ours alone, other toolkits are removed; False: they stay and are reported (G4).
+cuda_exclusive = False
+
+# False: the local repository goes after the installation and its disk space is free (G5).
+cuda_keep_repository = True
+
+# GPU architectures that nvcc must compile for, as proof (G5, G9).
+cuda_architectures = ["sm_70"]
+
+# --- driver ------------------------------------------------------------------------------------
+
+# Where it comes from: {"kind": "toolkit_repository"}, {"kind": "distribution"},
+# {"kind": "repository", "url", "keyring"} or a local-repository .deb; None: left alone (G6).
+driver_source = None
+
+# Driver branch. 580 is the last for Volta, supported until June 2028 (G6).
+driver_branch = 580
+
+# Kernel modules: "proprietary", or "open" for Turing and newer (G6).
+driver_flavour = "proprietary"
+
+# Packages that are the driver; empty: what the source calls this branch (G6).
+driver_packages = []
+
+# True: every installed package of the driver is held and kept from unattended upgrades (G6).
+driver_hold = True
+
+# True: nouveau is kept from binding the cards (G6).
+nouveau_blacklist = True
+
+# True: nvidia-persistenced runs (G3, G6).
+gpu_persistence = True
+
+# Generation of cards that the built-in table does not know: "10de:1db5" -> "volta" (G6).
+gpu_generations = {}
+
+# --- reboots -----------------------------------------------------------------------------------
+
+# True: a run may reboot this host, once, when something needs it. False: it ends as
+# REBOOT_REQUIRED with the reasons (G6, G7).
+reboot_allowed = False
+
+# Hosts that may reboot at once (G6).
+reboot_parallel = 1
+
+# Seconds until a rebooted host must be back; old servers test their memory for minutes.
+reboot_timeout_s = 1200
+
 # --- llama.cpp ---------------------------------------------------------------------------------
 
 # Pinned sources; None: this host builds none. group_data/llama_cpp.py has them (G9).

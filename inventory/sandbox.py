@@ -1,7 +1,8 @@
 """pyinfra inventory of the simulated lab: whatever ``python -m sandbox up`` has up.
 
-Groups: ``sandbox`` (from this file's name) and ``llama_cpp`` hold all hosts, and one group per
-chassis profile (``r740``, ``supermicro``, ``dock``) holds its own. A host that is dead or cut
+Groups: ``sandbox`` (from this file's name) and ``llama_cpp`` hold all hosts, one group per
+chassis profile (``r740``, ``supermicro``, ``dock``) holds its own, and ``simulated_gpus`` those
+made with ``--gpus``. A host that is dead or cut
 off stays in: how a run ends then is part of what the lab is for.
 """
 
@@ -20,5 +21,6 @@ llama_cpp = _groups["llama_cpp"]
 r740 = _groups["r740"]
 supermicro = _groups["supermicro"]
 dock = _groups["dock"]
+simulated_gpus = _groups["gpus"]
 # last, so that group_data/sandbox.py has the last word
 sandbox = _groups["sandbox"]

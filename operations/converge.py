@@ -26,7 +26,8 @@ from operations import lease
 from operations.report import REPORT
 from operations.run import begin, fail
 from rules.change import Change, of_area
-from rules.plan import plan, refusals
+from rules.plan import plan, refusals, states
+from rules.reboot import State as HostState
 from rules.validate import Invalid
 
 # Seconds that one area may take on a host: a build of llama.cpp with CUDA on four old cores, or
@@ -58,6 +59,7 @@ def current_plan(host: Host) -> list[Change]:
     if refused:
         raise Stopped("; ".join(refused))
     changes = plan(desired, observed)
+    _tell_states(host, states(desired, observed))
     host.connector_data[_PLAN] = (observed, changes)
     return changes
 
@@ -187,6 +189,15 @@ def _stop(state: State, host: Host, sentence: str) -> bool:
     REPORT.touch(host.name).failed.append(sentence)
     host.log_styled(sentence, fg="red", log_func=logger.error)
     return False
+
+
+def _tell_states(host: Host, found: list[HostState]) -> None:
+    """Put what the host is in into the report, and show what was not so before."""
+    entry = REPORT.touch(host.name)
+    for state in found:
+        if state not in entry.states:
+            host.log_styled(state.sentence, fg="yellow", log_func=logger.warning)
+    entry.states = found
 
 
 def _announce(host: Host, changes: list[Change], *, show_diff: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,13 @@ from pyinfra.api.operation import operation
 
 from facts import remote
 from facts.host import desired_of, observe
-from operations import release_cache
+from operations import release_cache, sending
 from operations.converge import Stopped, apply, converge
 from rules.change import Change
 from rules.desired import CACHE, Release
 
 # Seconds that a release of 100 MB may take over a bad line.
-TRANSFER_TIMEOUT_S = 3600
+PACK_TIMEOUT_S = 3600
 
 
 @operation()
@@ -56,14 +56,7 @@ def _ship(host: Host, change: Change, release: Release, sha256: str) -> None:
     path = release_cache.archive(release.fingerprint)
     # root's alone, so that nobody can change the archive between receipt and unpacking
     there = f"{CACHE}/{path.name}"
-    host.log(f"  release {release.fingerprint}: sending {path.stat().st_size / 1e6:.0f} MB")
-    remote.call(
-        host,
-        "receive",
-        {"path": there, "sha256": sha256, "size": path.stat().st_size},
-        timeout_s=TRANSFER_TIMEOUT_S,
-        tail=_chunks(path),
-    )
+    sending.send(host, path, there, sha256, f"release {release.fingerprint}")
     unpack = {
         **(change.action or {}),
         "do": "release.unpack",
@@ -106,15 +99,7 @@ def _receive(host: Host, release: Release, received: Path) -> None:
             digest.update(chunk)
             stream.write(chunk)
 
-        remote.call(
-            host, "pack", request, timeout_s=TRANSFER_TIMEOUT_S, on_line=on_line, keep=False
-        )
+        remote.call(host, "pack", request, timeout_s=PACK_TIMEOUT_S, on_line=on_line, keep=False)
     if received.stat().st_size == 0:
         raise Stopped(f"release {release.fingerprint}: the host sent an empty archive")
     release_cache.keep(release.fingerprint, received, digest.hexdigest())
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while chunk := stream.read(remote.CHUNK):
-            yield chunk

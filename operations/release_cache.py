@@ -8,7 +8,6 @@ or of another one on this controller, wait for the result.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 import gevent
 from gevent.lock import BoundedSemaphore
 
-CHUNK = 1 << 20
+from operations.sending import sha256_of
 
 _locks: dict[str, BoundedSemaphore] = {}
 
@@ -41,16 +40,6 @@ def part(fingerprint: str, host_name: str) -> Path:
     """Where an archive lies while it comes from a host, whose name may hold a ``/`` (@ssh/x)."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", host_name)[:100]
     return folder() / f"{fingerprint}.{name}.part"
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, as hex; other hosts go on while it is read."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            digest.update(chunk)
-            gevent.sleep(0)
-    return digest.hexdigest()
 
 
 def known_sha256(fingerprint: str) -> str | None:

@@ -1,8 +1,9 @@
 """What a run did, host by host: kept on the controller and shown at the end.
 
 ``.voltfleet/last-run.json`` holds, per host, the ids of the changes that were made, the sentence
-of a failure, and the seconds from its first to its last step. It is what ``make demo`` shows as a
-table and what tests compare with what they broke.
+of a failure, what the host is left in (REBOOT_REQUIRED and the like, with the reasons), and the
+seconds from its first to its last step. It is what ``make demo`` shows as a table and what tests
+compare with what they broke.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from rules.reboot import REQUIRED, State
 
 FILE = Path(".voltfleet") / "last-run.json"
 
@@ -23,6 +26,7 @@ class HostReport:
     planned: list[dict[str, object]] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)  # REBOOT_REQUIRED and the like, no failures
     started: float = field(default_factory=time.time)
     ended: float = field(default_factory=time.time)
     begun: bool = False  # a change was tried: not a dry run, not declined
@@ -33,6 +37,11 @@ class HostReport:
         return len(self.planned if self.state == "planned" else self.changed)
 
     @property
+    def sentences(self) -> list[str]:
+        """What a person must know of this host beside its state, the gravest first."""
+        return [*self.failed[:1], *(state.sentence for state in self.states)]
+
+    @property
     def state(self) -> str:
         if self.failed:
             return "failed"
@@ -40,6 +49,8 @@ class HostReport:
             return "planned"
         if self.interrupted:
             return "interrupted"
+        if any(state.word == REQUIRED for state in self.states):
+            return REQUIRED
         return "changed" if self.changed else "no change"
 
 
@@ -76,10 +87,11 @@ class RunReport:
     def lines(self) -> list[str]:
         """One line per host for people."""
         width = max((len(name) for name in self.hosts), default=0)
+        wide = max([11, *(len(entry.state) for entry in self.hosts.values())])
         return [
-            f"{name:<{width}}  {entry.state:<11}  {entry.count:>3} changes  "
+            f"{name:<{width}}  {entry.state:<{wide}}  {entry.count:>3} changes  "
             f"{entry.ended - entry.started:6.1f} s"
-            + (f"  {entry.failed[0]}" if entry.failed else "")
+            + "".join(f"  {sentence}" for sentence in entry.sentences)
             for name, entry in sorted(self.hosts.items())
         ]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rules.describe import Path, looks_secret
 from rules.schema import HostConfig, InstanceSpec, ModelSpec
+from rules.schema_platform import impossible
 from rules.values import MODEL_URL, PATTERN_WORDS
 
 # llama-server flags with a variable of their own: given twice, nobody knows which one counts.
@@ -48,7 +49,7 @@ def clashes(config: HostConfig, login: str = "") -> list[Clash]:
 
     `login` is the user that pyinfra logs in as, as far as the data names it (``ssh_user``).
     """
-    checks: tuple[Callable[[HostConfig], Iterator[Clash]], ...] = (_models, _instances)
+    checks: tuple[Callable[[HostConfig], Iterator[Clash]], ...] = (_platform, _models, _instances)
     return [*_accounts(config, login), *(clash for check in checks for clash in check(config))]
 
 
@@ -77,6 +78,11 @@ def _accounts(config: HostConfig, login: str) -> Iterator[Clash]:
             "is also ssh_user, which would lose its shell and its home; name a user of the "
             "servers' own, like 'voltfleet'",
         )
+
+
+def _platform(config: HostConfig) -> Iterator[Clash]:
+    for path, value, why in impossible(config):
+        yield Clash(path, value, why)
 
 
 def _models(config: HostConfig) -> Iterator[Clash]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rules import models, releases, serving
+from rules import models, plan_platform, releases, serving
 from rules.desired import (
     Desired,
     Directory,
@@ -48,16 +48,18 @@ def desired_state(
     it, is left open, and everything else is already right: the question to ask the host, say.
     """
     release = releases.release(config, system)
+    platform = plan_platform.platform(config, system, config.apt_lock_wait_s)
     wanted_models = tuple(models.model(config, name) for name in sorted(config.models))
     directories = [*_agent_directories(), *_model_directories(config)]
     files = [
         File(AGENT, agent_archive(inputs.agent)),
         *_sysctl_files(config),
         *_module_files(config),
+        *plan_platform.files(platform),
         *models.token_files(config, inputs.secrets),
     ]
     links: list[Link] = []
-    units: list[Unit] = []
+    units: list[Unit] = [*plan_platform.units(platform)]
     instances = []
     if wanted_models:
         files += serving.check_timer_files(inputs.templates, config.models)
@@ -96,6 +98,7 @@ def desired_state(
         releases=(release,) if release is not None else (),
         models=wanted_models,
         instances=tuple(instances),
+        platform=platform if platform.toolkit or platform.driver else None,
         supported_os=tuple(config.supported_os),
         probe_timeout_s=config.probe_timeout_s,
         apt_lock_wait_s=config.apt_lock_wait_s,

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rules.desired_platform import Platform
+
 # On hosts: archives on their way and what builds keep; root's alone.
 CACHE = "/var/cache/voltfleet"
 
@@ -216,6 +218,7 @@ class Desired:
     releases: tuple[Release, ...] = ()
     models: tuple[Model, ...] = ()
     instances: tuple[Instance, ...] = ()
+    platform: Platform | None = None  # CUDA, driver, boot; None: left alone
     supported_os: tuple[str, ...] = ()  # "debian 13"
     probe_timeout_s: int = 20
     apt_lock_wait_s: int = 300  # how long to wait for another apt or dpkg

@@ -9,6 +9,7 @@ from rules import (
     plan_kernel,
     plan_models,
     plan_packages,
+    plan_platform,
     plan_releases,
     plan_serving,
 )
@@ -23,6 +24,7 @@ from rules.plan_files import (
     wrong_kinds,
 )
 from rules.plan_units import unit_changes
+from rules.reboot import State
 
 BOOTSTRAP = "bootstrap:python3"
 
@@ -31,7 +33,7 @@ PARTS = {
     "packages": ("packages", "packages_state"),
     "accounts": ("groups", "users"),
     "files": ("directories", "files", "links", "units"),
-    "kernel": ("sysctls", "modules"),
+    "kernel": ("sysctls", "modules", "units"),
     "llama_cpp": ("releases",),
     "models": ("models",),
     "serving": ("directories", "files", "links", "units"),
@@ -48,7 +50,9 @@ def plan(desired: Desired, observed: Observed) -> list[Change]:
         *plan_packages.changes(desired, observed),
         *plan_accounts.changes(desired, observed),
         *_files(desired, observed),
+        *(plan_platform.changes(desired.platform, observed) if desired.platform else []),
         *plan_kernel.changes(desired, observed),
+        *_kernel_units(desired, observed),
         *plan_releases.changes(desired, observed),
         *plan_models.changes(desired, observed),
         *plan_serving.changes(desired, observed),
@@ -72,7 +76,13 @@ def refusals(desired: Desired, observed: Observed) -> list[str]:
         *dict.fromkeys(unlearned_parts),
         *plan_accounts.refusals(desired, observed),
         *wrong_kinds(desired, observed),
+        *(plan_platform.refusals(desired.platform, observed) if desired.platform else []),
     ]
+
+
+def states(desired: Desired, observed: Observed) -> list[State]:
+    """What a host is in beside its plan (REBOOT_REQUIRED, HELD…), each with a sentence."""
+    return plan_platform.states(desired.platform, observed) if desired.platform else []
 
 
 def unlearned(observed: Observed, area: str) -> list[str]:
@@ -101,6 +111,14 @@ def _files(desired: Desired, observed: Observed) -> list[Change]:
         *link_changes(desired, observed, "files"),
     ]
     return paths + unit_changes(desired, observed, "files", changed_paths(paths))
+
+
+def _kernel_units(desired: Desired, observed: Observed) -> list[Change]:
+    """Units that need the driver; those that it can't serve before the next boot wait for it."""
+    changes = unit_changes(desired, observed, "kernel", {})
+    if desired.platform is None or not plan_platform.out_of_service(desired.platform, observed):
+        return changes
+    return [change for change in changes if change.verb not in ("start", "restart")]
 
 
 def _bootstrap(reason: str) -> Change:

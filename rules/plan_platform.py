@@ -130,6 +130,42 @@ def states(wanted: Platform, observed: Observed) -> list[State]:
     return found
 
 
+def out_of_service(wanted: Platform, observed: Observed) -> bool:
+    """Whether the driver serves no program on this host, and no change of this run makes it:
+    there is no card, or only a reboot helps and none is allowed."""
+    part, unknown = _learned(wanted, observed)
+    if unknown or wanted.driver is None:
+        return False
+    if not part["gpus"]["devices"]:
+        return True
+    return bool(reboot.reasons(wanted.driver, part)) and not wanted.reboots.allowed
+
+
+def faults(wanted: Platform, observed: Observed) -> list[str]:
+    """What is wrong with a driver that was just moved, one clause each; empty when it is of one
+    piece, held and, unless it waits for a boot that this run may not make, has every card."""
+    part, unknown = _learned(wanted, observed)
+    if wanted.driver is None or unknown:
+        return [f"{key.replace('_', ' ')} unknown ({why})" for key, why in unknown.items()]
+    found = []
+    if not driver.as_asked(wanted.driver, part["packages"]):
+        found.append(f"its packages are not all of branch {wanted.driver.branch}")
+    open_holds = driver.unheld(part["packages"]) if wanted.driver.hold else []
+    if open_holds:
+        found.append(f"{', '.join(open_holds)} not held")
+    found += [state.sentence for state in plan_driver.states(wanted.driver, part)]
+    waits = reboot.reasons(wanted.driver, part)
+    if waits and wanted.reboots.allowed:
+        found += waits
+    if not waits:
+        found += [
+            f"card {card['address']} is driven by {card['driver'] or 'nothing'}, expected nvidia"
+            for card in part["gpus"]["devices"]
+            if card["driver"] != "nvidia"
+        ]
+    return found
+
+
 def _learned(wanted: Platform, observed: Observed) -> tuple[dict[str, Any], dict[str, str]]:
     """What the probe learned, and what it did not, with the reasons."""
     keys: dict[str, None] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rules import plan_platform
 from rules.desired import Desired, Model
 
 
@@ -15,11 +16,13 @@ def question(desired: Desired) -> dict[str, Any]:
     """The request of the agent's verb ``probe`` (see ``files/agent/__init__.py``).
 
     Beyond the protocol's keys a model carries ``format``, ``full_check`` (hash every byte) and
-    ``metadata`` (names of the GGUF keys to give back).
+    ``metadata`` (names of the GGUF keys to give back). ``platform`` is there only where CUDA or the
+    driver is asked about, since the probe then takes longer.
     """
     releases: dict[str, set[str]] = {}
     for release in desired.releases:
         releases.setdefault(release.root, set()).add(release.fingerprint)
+    platform = plan_platform.question(desired.platform) if desired.platform else None
     return {
         "deadline_s": desired.probe_timeout_s,
         "files": {
@@ -53,6 +56,7 @@ def question(desired: Desired) -> dict[str, Any]:
             [model.root for model in desired.models]
             + [release.root for release in desired.releases]
         ),
+        **({"platform": platform} if platform else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""Which reboots a host needs, whether it may have one, and in which order hosts reboot (G6, G7).
+"""Which reboots a host needs, and whether it may have one (G6, G7).
 
 A reboot is planned only where the data allows it, at most once in a run, and proved by another
 boot id; a host that may not reboot ends as REBOOT_REQUIRED with the reasons, and stays as it is.
@@ -6,7 +6,7 @@ boot id; a host that may not reboot ends as REBOOT_REQUIRED with the reasons, an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def change(
     """The reboot as the last change of a plan; None where there is no reason or no permission.
 
     Its action must not be sent together with others: `operations` sends it alone, when the host's
-    turn has come (`turns`), and waits for another boot id (`proved`).
+    turn has come, and waits for another boot id (`proved`).
     """
     if not why or not policy.allowed:
         return None
@@ -91,22 +91,6 @@ def state(why: Sequence[str], policy: Reboots) -> State | None:
     if not why or policy.allowed:
         return None
     return State(REQUIRED, f"{REQUIRED}: {'; '.join(why)}; reboot it, or set reboot_allowed")
-
-
-def turns(
-    waiting: Sequence[str],
-    under_way: Collection[str],
-    failed: Collection[str],
-    parallel: int,
-) -> list[str]:
-    """Which of the waiting hosts may reboot now, in their order.
-
-    Never more than `parallel` at once; none after a host has failed to come back, so that a fault
-    does not walk through the fleet.
-    """
-    if failed:
-        return []
-    return list(waiting[: max(0, parallel - len(under_way))])
 
 
 def proved(before: str, after: str | None, timeout_s: int) -> str | None:

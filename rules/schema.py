@@ -16,6 +16,8 @@ from pydantic import (
 )
 
 from rules.schema_base import Strict, about
+from rules.schema_platform import SECTIONS as PLATFORM_SECTIONS
+from rules.schema_platform import PlatformConfig
 from rules.values import (
     AbsolutePath,
     CmakeOption,
@@ -160,8 +162,8 @@ class InstanceSpec(Strict):
     )
 
 
-class HostConfig(Strict):
-    """Everything that may be said about a host in ``group_data/`` or its inventory entry."""
+class BaseConfig(Strict):
+    """The run and the base system of one host: a block of `HostConfig`."""
 
     # --- the run -------------------------------------------------------------------------
     probe_timeout_s: Annotated[int, Field(ge=2, le=600)] = Field(
@@ -208,6 +210,13 @@ class HostConfig(Strict):
     service_user: UserName = Field(
         default="voltfleet", description="system user the servers run as; made by the run"
     )
+
+
+class HostConfig(PlatformConfig, BaseConfig):
+    """Everything that may be said about a host in ``group_data/`` or its inventory entry.
+
+    The order of its variables is that of the docs: base first, platform, then what stands here.
+    """
 
     # --- llama.cpp -----------------------------------------------------------------------
     llama_cpp_source: AnySource | None = Field(
@@ -281,6 +290,7 @@ class HostConfig(Strict):
 SECTIONS = {
     "probe_timeout_s": "The run",
     "packages": "The base system",
+    **PLATFORM_SECTIONS,
     "llama_cpp_source": "llama.cpp",
     "model_hub_url": "Models",
     "instances": "Serving",

@@ -7,24 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StringConstraints, Tag
+from pydantic import Discriminator, Field, Tag
 
 from rules.schema_base import Strict, about
-from rules.values import PackageName, Sha256
+from rules.values import Architecture, CudaVersion, PackageName, PciDevice, Sha256
 
-CUDA_VERSION = r"^[1-9][0-9]\.[0-9](\.[0-9]+)?$"
-PCI_DEVICE = r"^10de:[0-9a-f]{4}$"
-SM = r"^sm_[1-9][0-9]{1,2}$"
-# To be merged into rules.values.PATTERN_WORDS.
-PATTERN_WORDS = {
-    CUDA_VERSION: "a toolkit version, like '12.4' or '12.4.1'",
-    PCI_DEVICE: "a PCI id of an NVIDIA card, like '10de:1db5'",
-    SM: "a GPU architecture as nvcc names it, like 'sm_70'",
-}
-
-CudaVersion = Annotated[str, StringConstraints(pattern=CUDA_VERSION)]
-PciDevice = Annotated[str, StringConstraints(pattern=PCI_DEVICE)]
-Architecture = Annotated[str, StringConstraints(pattern=SM)]
 GenerationName = Literal[
     "kepler",
     "maxwell",
@@ -192,7 +179,7 @@ class PlatformConfig(Strict):
     )
 
 
-# Title of each section of the docs, by its first variable; to be merged into schema.SECTIONS.
+# Title of each section of the docs, by its first variable.
 SECTIONS = {"cuda_version": "CUDA", "driver_source": "Driver", "reboot_allowed": "Reboots"}
 
 Impossible = tuple[tuple[str | int, ...], Any, str]  # where, what lies there, why not and what then

@@ -17,6 +17,7 @@ from rules.combinations import clashes
 from rules.describe import Path, dotted, keys_beside, locate, shown, words
 from rules.foreign import PYINFRA_KEYS
 from rules.schema import HostConfig
+from rules.schema_platform import LocalRepoDeb
 from rules.values import HUB_PLACEHOLDER
 
 VARIABLES_DOC = "docs/variables.md"
@@ -86,7 +87,13 @@ def _with_hub(config: HostConfig) -> HostConfig:
         name: model.model_copy(update={"url": model.url.replace(HUB_PLACEHOLDER, hub)})
         for name, model in config.models.items()
     }
-    return config.model_copy(update={"llama_cpp_source": source, "models": models})
+    repositories = {}
+    for name in ("cuda_source", "driver_source"):
+        given = getattr(config, name)
+        if isinstance(given, LocalRepoDeb):
+            given = given.model_copy(update={"url": given.url.replace(HUB_PLACEHOLDER, hub)})
+        repositories[name] = given
+    return config.model_copy(update={"llama_cpp_source": source, "models": models, **repositories})
 
 
 def _ours(data: Mapping[str, Any]) -> dict[str, Any]:

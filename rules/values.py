@@ -29,6 +29,9 @@ OPERATING_SYSTEM = r"^[a-z]+ [0-9]+(\.[0-9]+)?$"
 SYSCTL_KEY = r"^[a-z][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)+$"
 PACKAGE = r"^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?$"
 CMAKE_OPTION = r"^[A-Z][A-Z0-9_]*$"
+CUDA_VERSION = r"^[1-9][0-9]\.[0-9](\.[0-9]+)?$"
+PCI_DEVICE = r"^10de:[0-9a-f]{4}$"
+SM = r"^sm_[1-9][0-9]{1,2}$"
 PATTERN_WORDS = {
     SHA256: "64 lower-case hexadecimal digits",
     NAME: "a name of at most 63 lower-case letters, digits, '.', '_' and '-'",
@@ -49,6 +52,9 @@ PATTERN_WORDS = {
     SYSCTL_KEY: "the name of one kernel parameter, like 'vm.swappiness'",
     PACKAGE: "a package name, without a version",
     CMAKE_OPTION: "a CMake option in capitals, without -D",
+    CUDA_VERSION: "a toolkit version, like '12.4' or '12.4.1'",
+    PCI_DEVICE: "a PCI id of an NVIDIA card, like '10de:1db5'",
+    SM: "a GPU architecture as nvcc names it, like 'sm_70'",
 }
 
 Sha256 = Annotated[str, StringConstraints(pattern=SHA256)]
@@ -64,5 +70,8 @@ OperatingSystem = Annotated[str, StringConstraints(pattern=OPERATING_SYSTEM)]
 SysctlKey = Annotated[str, StringConstraints(pattern=SYSCTL_KEY)]
 PackageName = Annotated[str, StringConstraints(pattern=PACKAGE)]
 CmakeOption = Annotated[str, StringConstraints(pattern=CMAKE_OPTION)]
+CudaVersion = Annotated[str, StringConstraints(pattern=CUDA_VERSION)]
+PciDevice = Annotated[str, StringConstraints(pattern=PCI_DEVICE)]
+Architecture = Annotated[str, StringConstraints(pattern=SM)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, StringConstraints(min_length=1)]

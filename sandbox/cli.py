@@ -49,13 +49,14 @@ main.add_command(hub)
     help="Debian release of the hosts that are added.",
 )
 @click.option("--bare", default=0, show_default=True, help="How many of them without python3.")
-def up(hosts: int, profile: str, release: str, bare: int) -> None:
+@click.option("--gpus", is_flag=True, help="Added hosts have simulated GPUs (docs/sandbox.md).")
+def up(hosts: int, profile: str, release: str, bare: int, gpus: bool) -> None:
     """Bring the lab up, add hosts to it, boot dead hosts; nothing else changes.
 
     The first time builds the base image (about half a minute), later it takes seconds.
     """
     config = settings.load()
-    booted = lab.up(config, hosts, profile, release, bare)
+    booted = lab.up(config, hosts, profile, release, bare, gpus)
     hosts_now = lab.status(config)["hosts"]
     paused = [host["name"] for host in hosts_now if host["condition"] == "paused"]
     word = "nothing to do" if not booted else f"{len(booted)} booted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox import profiles, settings, state
+from sandbox import gpus, profiles, settings, state
 from sandbox.errors import SandboxError
 from sandbox.settings import HUB_PORT, Settings
 from sandbox.state import Host
@@ -30,6 +30,7 @@ def groups() -> dict[str, list[PyinfraHost]]:
         "sandbox": list(hosts.values()),
         "llama_cpp": list(hosts.values()),
     }
+    found["gpus"] = [entry for host, entry in hosts.items() if host.gpus]
     for profile in profiles.names():
         found[profile] = [entry for host, entry in hosts.items() if host.profile == profile]
     return found
@@ -55,4 +56,6 @@ def data(config: Settings, host: Host) -> dict[str, Any]:
     }
     if host.user != "root":
         found["_sudo"] = True
+    if host.gpus:
+        found |= gpus.data(config, host)
     return found

@@ -11,7 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sandbox import aptproxy, cgroups, image, loops, machine, network, profiles, services, state
+from sandbox import (
+    aptproxy,
+    cgroups,
+    gpus,
+    image,
+    loops,
+    machine,
+    network,
+    profiles,
+    services,
+    state,
+)
 from sandbox.errors import SandboxError
 from sandbox.hub import cli as hub
 from sandbox.settings import APT_PORT, FIRST_HOST, HUB_PORT, Settings
@@ -23,8 +34,17 @@ INOTIFY_PER_HOST = 8  # systemd, journald, logind, networkd, dbus and some for t
 MAX_HOSTS = 200
 
 
-def up(settings: Settings, count: int, profile: str, release: str, bare: int = 0) -> list[Host]:
+def up(
+    settings: Settings,
+    count: int,
+    profile: str,
+    release: str,
+    bare: int = 0,
+    with_gpus: bool = False,
+) -> list[Host]:
     """Have at least ``count`` hosts up, ``bare`` of them without python3.
+
+    Hosts that are added have simulated GPUs if ``with_gpus``.
 
     Adds what is missing and boots what is dead; never removes a host. Returns the hosts that
     were booted by this call.
@@ -51,9 +71,10 @@ def up(settings: Settings, count: int, profile: str, release: str, bare: int = 0
         if wanted:
             base = image.ensure(settings, release)
             new = _name_hosts(settings, lab, wanted, base, missing_bare)
-        _in_parallel(
-            new, lambda h: machine.prepare(settings, h, profiles.load(h.profile)), "prepared"
-        )
+            new = [replace(host, gpus=with_gpus) for host in new]
+        if any(host.gpus for host in new):
+            gpus.vendor(settings)  # once, before hosts ask for it in parallel
+        _in_parallel(new, lambda host: _prepare(settings, host), "prepared")
         for host in new:
             lab.hosts[host.name] = host
         _raise_inotify(lab)
@@ -61,7 +82,19 @@ def up(settings: Settings, count: int, profile: str, release: str, bare: int = 0
         write_known_hosts(settings, lab)
         dead = [h for h in lab.hosts.values() if machine.condition(settings, h.name) == "dead"]
         start(settings, dead)
+        _in_parallel(
+            [host for host in new if host.gpus],
+            lambda host: gpus.furnish(settings, host),
+            "furnished",
+        )
         return dead
+
+
+def _prepare(settings: Settings, host: Host) -> None:
+    profile = profiles.load(host.profile)
+    machine.prepare(settings, host, profile)
+    if host.gpus:
+        gpus.prepare(settings, host, profile)
 
 
 def start(settings: Settings, hosts: list[Host]) -> None:
@@ -70,7 +103,8 @@ def start(settings: Settings, hosts: list[Host]) -> None:
         return
     say(f"booting {', '.join(host.name for host in hosts)}")
     for host in hosts:
-        machine.boot(settings, host, image.at(settings, host.image))
+        mounts = gpus.mounts(settings, host) if host.gpus else []
+        machine.boot(settings, host, image.at(settings, host.image), mounts)
 
     def ready(host: Host) -> None:
         verdict = machine.wait(settings, host)
@@ -90,12 +124,14 @@ def restart(settings: Settings, name: str, fresh: bool = False) -> None:
             host = replace(host, image=image.ensure(settings, host.release).name)
             lab.hosts[name] = host
             state.save(settings, lab)
-            machine.prepare(settings, host, profiles.load(host.profile))
+            _prepare(settings, host)
             write_known_hosts(settings, lab)
         elif machine.condition(settings, name) != "dead":
             say(f"{name} is {machine.condition(settings, name)} already")
             return
         start(settings, [host])
+        if fresh and host.gpus:
+            gpus.furnish(settings, host)
 
 
 def _in_parallel(hosts: list[Host], work: Callable[[Host], None], done: str) -> None:

@@ -45,7 +45,7 @@ boot() {{
         --machine={machine} --hostname={name} --directory={folder}/root --uuid={uuid} \\
         --network-bridge={bridge} --console=pipe --link-journal=no \\
         --resolv-conf=off --timezone=off \\
-        --bind={folder}/models:{models} --bind-ro={folder}/chassis:/run/chassis
+        --bind={folder}/models:{models} --bind-ro={folder}/chassis:/run/chassis {mounts}
 }}
 while true; do
     code=0
@@ -163,8 +163,8 @@ def host_key(settings: Settings, host: Host) -> str:
     return " ".join(file.read_text().split()[:2])
 
 
-def boot(settings: Settings, host: Host, image: Image) -> None:
-    """Start the host's process tree; returns at once."""
+def boot(settings: Settings, host: Host, image: Image, mounts: Sequence[str] = ()) -> None:
+    """Start the host's process tree, with further mounts of nspawn's; returns at once."""
     path = folder(settings, host.name)
     group = cgroups.host(settings, host.name)
     cgroups.kill(group)
@@ -176,6 +176,7 @@ def boot(settings: Settings, host: Host, image: Image) -> None:
         uuid=machine_id(settings, host.name),
         bridge=settings.bridge,
         models=MODEL_FOLDER,
+        mounts=shlex.join(mounts),
         enter=shlex.quote(services.ENTER),
         cgroup=f"{settings.cgroup}/{group.name}",
     )

@@ -28,7 +28,7 @@ class Host:
 
     profile: name of the file in sandbox/profiles; release: Debian's code name;
     bare: made without python3; user: the login of inventory/sandbox.py (root or ops);
-    image: folder of the base that its overlay was made over.
+    image: folder of the base that its overlay was made over; gpus: made with simulated GPUs.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Host:
     user: str
     image: str
     bare: bool = False
+    gpus: bool = False
 
 
 @dataclass

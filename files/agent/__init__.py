@@ -20,7 +20,10 @@ Verb ``probe``. Request (every key optional but ``deadline_s``)::
      "models": {"tiny": {"root": "…", "revision": "…",
                          "files": {"a.gguf": {"size": 1, "sha256": "…"}}}},
      "instances": {"tiny": {"unit": "…", "host": "127.0.0.1", "port": 8080}},
-     "free_space": ["/srv"]}
+     "free_space": ["/srv"],
+     "platform": {"toolkit": {"nvcc": path}|null,
+                  "driver": {"branch": 580, "packages": [names], "pins": "…"}|null,
+                  "urls": [repositories]}}
 
 One answer line before the end line, ``{"state": DOCUMENT}``; DOCUMENT has the parts below, each
 a mapping or ``{"unknown": reason}``; an absent thing is null, a thing that could not be read is
@@ -52,6 +55,7 @@ a mapping or ``{"unknown": reason}``; an absent thing is null, a thing that coul
                 "repaired_at": 1.5|null}},
      "instances": {name: {"listening": true, "health": 200|null}},
      "free_space": {path: {"bytes": 1}},
+     "platform": {…see platform.py; only when asked},
      "leases": {"run": {…}|null},
      "parts": {part: {"seconds": 0.01}}}
 

@@ -10,8 +10,8 @@ The actions and their arguments (every one has ``id``, ``do`` and ``needs`` besi
 - ``sysctl.set`` key, value; ``module.reload`` module, options (name to value)
 - ``unit.reload``; ``unit.unmask``, ``unit.enable``, ``unit.disable`` name;
   ``unit.start``, ``unit.stop``, ``unit.restart`` name, limit_s; restart: put_back (paths)
-- those of releases, models and serving: see ``act_releases.py``, ``act_models.py`` and
-  ``act_serving.py``
+- those of releases, models, serving and the platform: see ``act_releases.py``,
+  ``act_models.py``, ``act_serving.py`` and ``act_platform.py``
 
 Modes are four octal digits, limits and waits are seconds.
 """
@@ -40,6 +40,7 @@ MODULES = (
     "act_releases",
     "act_models",
     "act_serving",
+    "act_platform",
 )
 
 

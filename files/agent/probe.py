@@ -7,6 +7,7 @@ others nothing: when time is up the answer goes out, what has not been learned i
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections import deque
@@ -118,6 +119,7 @@ def parts(request: Mapping[str, Any], tool_limit_s: float) -> list[Part]:
         # the slow ones first: they run while the others are being looked at
         Part("units", lambda _: probe_tools.units(units, tool_limit_s)),
         Part("packages", lambda _: probe_tools.packages(packages, tool_limit_s)),
+        *_platform(request, tool_limit_s),
         keyed("models", dict, probe_serving.model),
         keyed("releases", dict, probe_serving.release),
         keyed("instances", dict, probe_serving.instance),
@@ -134,6 +136,20 @@ def parts(request: Mapping[str, Any], tool_limit_s: float) -> list[Part]:
         keyed("free_space", list, probe_paths.free_space),
         Part("leases", lambda _: probe_serving.leases()),
     ]
+
+
+def _platform(request: Mapping[str, Any], tool_limit_s: float) -> list[Part]:
+    """The part ``platform``, a key for each look. Its modules are imported (and travel, see
+    ``facts/bundle.py``) only with a request that asks for it."""
+    asked = request.get("platform")
+    if asked is None:
+        return []
+    if not isinstance(asked, Mapping):
+        raise WireError(f"the request's platform is a {type(asked).__name__}, expected an object")
+    platform: Any = importlib.import_module(".platform", __package__)
+    given = {**asked, "limit_s": tool_limit_s}
+    looks = Part("platform", lambda key: platform.learned(key, given), platform.LOOKS)
+    return [looks]
 
 
 def learn(asked: list[Part], deadline_s: float) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +50,20 @@ class Vendor:
         """The simulated linux-image package, to be installed in the hosts' image."""
         mark = kernel.running().lower().replace("_", "-")
         return next(self.distribution.glob(f"linux-image-{mark}_*.deb"))
+
+
+def sha256(deb_file: Path) -> str:
+    """The sha256 of a built .deb, noted beside it: it has hundreds of megabytes."""
+    beside = deb_file.with_suffix(".sha256")
+    if not beside.is_file():
+        digest = hashlib.sha256()
+        with deb_file.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+        part = beside.with_suffix(f".{os.getpid()}")
+        part.write_text(digest.hexdigest())
+        part.replace(beside)
+    return beside.read_text()
 
 
 def key() -> str:

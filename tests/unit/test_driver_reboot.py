@@ -6,8 +6,6 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rules import reboot
 from rules.desired_platform import Reboots
@@ -98,18 +96,6 @@ def test_allowed_is_a_change_and_no_state() -> None:
     assert planned.action == {"do": "host.reboot", "boot_id": "b0", "why": "x differs"}
     assert reboot.state(["x differs"], Reboots(allowed=True)) is None
     assert reboot.change([], Reboots(allowed=True), "b0") is None
-
-
-@given(
-    st.lists(st.sampled_from("abcdefgh"), unique=True),
-    st.sets(st.sampled_from("ijkl")),
-    st.integers(1, 5),
-)
-def test_turns(waiting: list[str], under_way: set[str], parallel: int) -> None:
-    now = reboot.turns(waiting, under_way, (), parallel)
-    assert now == waiting[: len(now)]
-    assert len(now) + len(under_way) <= max(parallel, len(under_way))
-    assert reboot.turns(waiting, under_way, ["z"], parallel) == []
 
 
 def test_proof_is_another_boot_id() -> None:
