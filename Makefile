@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 TYPED := rules facts operations glue files/agent config.py deploy.py
 
-.PHONY: help setup setup-full check lint types unit test test-sandbox demo demo-down docs bench clean
+.PHONY: help setup setup-full check lint types unit test test-sandbox test-platform demo demo-down docs bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ unit: setup
 test: setup-full lint types unit test-sandbox ## everything CI runs: check, then a deploy to simulated hosts
 
 test-sandbox: setup-full ## the main job on three simulated hosts: deploy, again, break, repair, prove
-	$(PY) -m pytest -q tests/sandbox
+	$(PY) -m pytest -q tests/sandbox --ignore tests/sandbox/test_platform.py
+
+test-platform: setup-full ## CUDA, the driver, reboots on three simulated hosts with V100s (about 10 minutes)
+	$(PY) -m pytest -q tests/sandbox/test_platform.py
 
 demo: setup-full ## a simulated fleet on this machine, deployed to for real (root)
 	@scripts/demo
