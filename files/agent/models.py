@@ -9,6 +9,7 @@ with the size, times and inode it had then: a file with the same ones needs no s
 from __future__ import annotations
 
 import copy
+import errno
 import fcntl
 import hashlib
 import json
@@ -24,6 +25,7 @@ from .gguf import PassedOver
 
 MANIFESTS = Path("/var/lib/voltfleet/models")
 BLOCK = 4 << 20
+LOCK_S = 30  # a manifest is written in milliseconds
 KEPT_TEXT = 200  # characters of a metadata text that a manifest keeps
 
 State = dict[str, Any]  # {"state": "sound"|"absent"|"bad"|"unchecked", "size": …, "reason": …}
@@ -76,9 +78,20 @@ def forget_gone(name: str) -> Path | None:
 
 @contextmanager
 def _locked() -> Iterator[None]:
+    """Keep other writers of manifests out; `OSError` when one of them does not come to an end."""
     folder = os.open(MANIFESTS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        ends = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= ends:
+                    raise OSError(
+                        errno.EBUSY, f"another process has held it for {LOCK_S} s", str(MANIFESTS)
+                    ) from None
+                time.sleep(0.05)
         yield
     finally:
         os.close(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -253,6 +254,20 @@ def test_the_weekly_check_forgets_models_that_are_gone(
     assert check.main(["--models", "other"]) == 0
     assert f"{root / 'v1'} is gone, its record was removed" in capsys.readouterr().out
     assert not (manifests / "tiny.json").exists()
+
+
+def test_a_manifest_that_another_process_does_not_let_go(
+    tmp_path: Path, server: Hub, manifests: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "LOCK_S", 0)
+    manifests.mkdir()
+    held = os.open(manifests, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert "another process has held it for 0 s" in refused(
+        action(tmp_path / "tiny", entry(server))
+    )
+    os.close(held)
+    assert not fetch(action(tmp_path / "tiny", entry(server))).changed  # it was in place already
 
 
 def test_required_metadata_is_kept_whatever_it_is(tmp_path: Path, server: Hub) -> None:

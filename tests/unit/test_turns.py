@@ -119,7 +119,8 @@ def test_hosts_that_serve_nothing_yet_do_not_wait(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_host_that_leaves_is_not_waited_for() -> None:
-    turns, log = Turns(), []
+    turns = Turns()
+    log: list[str] = []
     for name in NAMES:
         turns.come(name)
 
@@ -138,7 +139,8 @@ def test_a_host_that_leaves_is_not_waited_for() -> None:
 
 
 def test_the_most_careful_host_decides() -> None:
-    turns, log = Turns(), []
+    turns = Turns()
+    log: list[str] = []
 
     def one(name: str, at_once: int) -> None:
         turns.come(name)
