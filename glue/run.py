@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -12,6 +13,7 @@ from pyinfra.api.host import Host
 
 FAILED = 1  # a host failed, or there was nothing to work on, or the run was declined
 BAD_DATA = 2  # nothing was connected to: the data or the inventory is wrong
+LAST_RUN = Path(".voltfleet") / "last-run.json"  # what the last run did, see operations/report.py
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 

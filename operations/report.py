@@ -14,9 +14,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from glue.run import LAST_RUN
 from rules.reboot import REQUIRED, State
-
-FILE = Path(".voltfleet") / "last-run.json"
 
 
 @dataclass
@@ -69,7 +68,7 @@ class RunReport:
         entry.ended = time.time()
         return entry
 
-    def write(self, path: Path = FILE) -> None:
+    def write(self, path: Path = LAST_RUN) -> None:
         """Write the report beside and rename it, so that a reader never sees half of one."""
         path.parent.mkdir(mode=0o755, exist_ok=True)
         hosts = {
